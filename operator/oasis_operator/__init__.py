@@ -1,0 +1,1 @@
+"""OasisKV operator: turns OasisDeployment resources into serving pods."""

@@ -1,0 +1,206 @@
+"""All that the operator and the engine share.
+
+Import-light on purpose (pydantic only): the operator renders :class:`EngineConfig` into a
+ConfigMap and reads the engine's metrics by the names below; it imports nothing else of the
+runtime, and never torch or vLLM.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+# Ports, the same in every pod of every role.
+HTTP_PORT = 8000
+"""OpenAI API and /metrics of an engine."""
+TRANSFER_PORT = 8600
+"""Control channel of the KV transfer; rank r listens on TRANSFER_PORT + r."""
+ROUTER_PORT = 8080
+ROUTER_METRICS_PORT = 29000
+OPERATOR_METRICS_PORT = 8081
+OPERATOR_HEALTH_PORT = 8082
+
+ENGINE_CONFIG_PATH = "/etc/oasiskv/engine.yaml"
+"""Where the operator mounts the engine's configuration inside a pod."""
+
+LEASE_SECONDS = 30.0
+"""A prefill engine keeps an export this long after the last heartbeat of its reader."""
+HEARTBEAT_SECONDS = 5.0
+"""How often a decode engine renews the leases it reads under."""
+DRAIN_MARGIN_SECONDS = 15.0
+"""Time on top of the longest lease that a draining pod is given to answer and to exit."""
+
+TRANSFER_PROTOCOL_VERSION = 1
+"""Engines with another version refuse each other with a sentence; bump on any wire change."""
+
+
+class Role(StrEnum):
+    """What an engine does. ``both`` serves a request from prompt to end in one process."""
+
+    BOTH = "both"
+    PREFILL = "prefill"
+    DECODE = "decode"
+
+
+class Metric(StrEnum):
+    """Names of the engine's metrics on vLLM's own ``/metrics`` (label ``engine`` is vLLM's).
+
+    Ratios are published as pairs of counters, so that they add up over pods:
+    residency hit = RESIDENT / SELECTED, late fraction = LATE / SELECTED,
+    prediction agreement = AGREED / PREDICTED. Recall and output error are sampled histograms.
+    A *page* is one block of one KV head of one layer.
+    """
+
+    PAGES_SELECTED = "oasis_pages_selected_total"
+    PAGES_RESIDENT = "oasis_pages_resident_total"
+    PAGES_LATE = "oasis_pages_late_total"
+    PAGES_PREDICTED = "oasis_pages_predicted_total"
+    PAGES_AGREED = "oasis_pages_agreed_total"
+    MASS_RECALL = "oasis_attention_mass_recall"
+    OUTPUT_ERROR = "oasis_attention_output_error"
+    TIER_BYTES = "oasis_tier_bytes_total"
+    """Labels ``source`` and ``target`` (tier names) and ``reason`` (admission, prefetch, demand)."""
+    DENSE_TRANSFER_BYTES = "oasis_dense_transfer_bytes_total"
+    """What whole-prompt transfers of the same requests would have moved."""
+    STEPS = "oasis_request_steps_total"
+    """Decode steps of requests, by label ``mode`` (sparse, dense)."""
+    FALLBACKS = "oasis_fallbacks_total"
+    """Requests that were served densely, by label ``reason``."""
+    RESIDENT_BLOCKS_PER_HEAD = "oasis_resident_blocks_per_head"
+    FAST_SLOTS = "oasis_fast_slots"
+    """Slots of the fast tier by label ``state`` (used, total)."""
+    PREFETCH_CAP = "oasis_prefetch_cap_ratio"
+    LINK_BANDWIDTH = "oasis_link_bandwidth_bytes_per_second"
+    """Measured at start and online, by label ``link`` (host_fast, network)."""
+    LINK_ENABLED = "oasis_link_enabled"
+    WAIT_SECONDS = "oasis_layer_wait_seconds_total"
+    EXPORTS = "oasis_exports_outstanding"
+    EXPORT_OLDEST_SECONDS = "oasis_export_oldest_age_seconds"
+    LEASES_EXPIRED = "oasis_leases_expired_total"
+    STALE_READS = "oasis_stale_reads_total"
+    """Pages that arrived for a generation that was gone, and were thrown away."""
+    REFUSED_TRANSFERS = "oasis_refused_transfers_total"
+    NUMA_ALIGNED = "oasis_numa_aligned"
+    """1 aligned, 0 not, -1 unknown (no device to align with)."""
+
+
+class _Config(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class TierConfig(_Config):
+    """Sizes of the tiers of one engine, in bytes over all layers and KV heads of a rank."""
+
+    block_tokens: Literal[16, 32, 64, 128] = 32
+    host_bytes: Annotated[int, Field(ge=1 << 20)] = 4 << 30
+    """The host tier: holds the full KV of every request."""
+    fast_bytes: Annotated[int, Field(ge=1 << 20)] = 1 << 30
+    """The fast tier (HBM on a GPU): holds the pages that the next token needs."""
+
+
+class SelectionConfig(_Config):
+    """Which pages of a request a decode step attends to (DESIGN: selection, budget)."""
+
+    mode: Literal["auto", "sparse", "dense"] = "auto"
+    """``auto`` is dense while sparsity would not pay, ``sparse`` never falls back for length."""
+    budget_tokens: Annotated[int, Field(ge=64, le=131072)] = 2048
+    """Tokens in top-K blocks per KV head, on top of the sinks and the local window."""
+    sink_tokens: Annotated[int, Field(ge=0, le=1024)] = 64
+    window_tokens: Annotated[int, Field(ge=1, le=4096)] = 64
+
+
+class PredictionConfig(_Config):
+    """Whose query selects the blocks of the next step."""
+
+    method: Literal["ngram", "previous"] = "ngram"
+    """``ngram`` rides a draft token as a second row and falls back to the row of the actual token."""
+    ngram_min: Annotated[int, Field(ge=1, le=16)] = 2
+    ngram_max: Annotated[int, Field(ge=1, le=16)] = 4
+
+    @model_validator(mode="after")
+    def _ordered(self) -> PredictionConfig:
+        if self.ngram_min > self.ngram_max:
+            raise ValueError("prediction.ngram_min must not exceed prediction.ngram_max")
+        return self
+
+
+class PrefetchConfig(_Config):
+    """How missing pages come into the fast tier."""
+
+    threads: Annotated[int, Field(ge=1, le=16)] = 1
+    cap: Annotated[float, Field(gt=0, le=1)] | None = None
+    """Most pages admitted per step as a share of the budget; unset: from measured link and step."""
+    wait_ms: Annotated[float, Field(ge=0, le=60000)] = 5.0
+    """Longest that a layer waits for its own pages before it goes on without them."""
+
+
+class AuditConfig(_Config):
+    """Sampled comparison with dense attention."""
+
+    every_steps: Annotated[int, Field(ge=1)] = 64
+
+
+class LinkConfig(_Config):
+    """The gates under which a slow link disables what would need a fast one."""
+
+    min_fast_bytes_per_second: Annotated[float, Field(ge=0)] = 50e9
+    min_network_bits_per_second: Annotated[float, Field(ge=0)] = 100e9
+    force: bool = False
+    """Use the tiers even where a link is under its gate; the metrics still say so."""
+
+
+class NumaConfig(_Config):
+    policy: Literal["required", "preferred", "none"] = "preferred"
+
+
+class TransferConfig(_Config):
+    """Prefill/decode transfer of one engine. ``host`` is what the peer connects to."""
+
+    host: str = "127.0.0.1"
+    port: Annotated[int, Field(ge=1, le=65535)] = TRANSFER_PORT
+    lease_seconds: Annotated[float, Field(gt=0, le=3600)] = LEASE_SECONDS
+    heartbeat_seconds: Annotated[float, Field(gt=0, le=600)] = HEARTBEAT_SECONDS
+    landing_bytes: Annotated[int, Field(ge=1 << 20)] = 256 << 20
+    """Registered memory that peers write fetched pages into (decode) or send from (prefill)."""
+
+    @model_validator(mode="after")
+    def _renewed_in_time(self) -> TransferConfig:
+        if 2 * self.heartbeat_seconds > self.lease_seconds:
+            raise ValueError(
+                "transfer.heartbeat_seconds must be at most half of transfer.lease_seconds, "
+                "so that one lost heartbeat does not end a lease"
+            )
+        return self
+
+
+class EngineConfig(_Config):
+    """The whole configuration of one engine process (``engine.yaml``)."""
+
+    model: Annotated[str, Field(min_length=1)]
+    """A local folder, or a hub name where the pod may download."""
+    served_model_name: str | None = None
+    role: Role = Role.BOTH
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    max_model_len: Annotated[int, Field(ge=128)] | None = None
+    max_num_seqs: Annotated[int, Field(ge=1, le=4096)] = 16
+    tensor_parallel_size: Annotated[int, Field(ge=1, le=64)] = 1
+    port: Annotated[int, Field(ge=1, le=65535)] = HTTP_PORT
+    tiers: TierConfig = TierConfig()
+    selection: SelectionConfig = SelectionConfig()
+    prediction: PredictionConfig = PredictionConfig()
+    prefetch: PrefetchConfig = PrefetchConfig()
+    audit: AuditConfig = AuditConfig()
+    links: LinkConfig = LinkConfig()
+    numa: NumaConfig = NumaConfig()
+    transfer: TransferConfig = TransferConfig()
+    extra_args: tuple[str, ...] = ()
+    """Passed on to vLLM's own server as they are."""
+
+
+class RequestOptions(_Config):
+    """Per-request overrides: ``vllm_xargs`` / ``extra_args`` key ``oasis`` of a request."""
+
+    mode: Literal["auto", "sparse", "dense"] | None = None
+    budget_tokens: Annotated[int, Field(ge=64, le=131072)] | None = None
