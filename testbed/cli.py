@@ -1,0 +1,92 @@
+"""Commands of ``python3 -m testbed``."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+
+from testbed import packages, programs, progress
+from testbed.controlplane import bed as controlplane
+from testbed.problem import Problem
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    top = argparse.ArgumentParser(prog="python3 -m testbed", description=__doc__)
+    commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    build = commands.add_parser("build", help="build programs from the Go module proxy")
+    build.add_argument("modules", nargs="+", metavar="MODULE")
+    build.set_defaults(run=lambda options: programs.build_all(programs.named(options.modules)))
+
+    install = commands.add_parser("packages", help="install Debian packages that are missing")
+    install.add_argument("purposes", nargs="*", choices=[[], *packages.PURPOSES])
+    install.set_defaults(
+        run=lambda options: packages.install(options.purposes or packages.PURPOSES)
+    )
+    control_plane_commands(commands.add_parser("control-plane", help="control plane, fake nodes"))
+    return top
+
+
+def control_plane_commands(command: argparse.ArgumentParser) -> None:
+    """``control-plane up|down|exec``."""
+    command.add_argument("--name", default="default", help="several beds can run side by side")
+    actions = command.add_subparsers(dest="action", required=True, metavar="ACTION")
+
+    up = actions.add_parser("up", help="start it, or reuse the one that runs")
+    up.add_argument("--fake-nodes", type=int, default=0, metavar="N", help="with KWOK's nodes")
+    up.set_defaults(run=control_plane_up)
+
+    down = actions.add_parser("down", help="stop it and remove its data")
+    down.set_defaults(run=control_plane_down)
+
+    run = actions.add_parser("exec", help="run a command with KUBECONFIG and kubectl set up")
+    run.add_argument("program", nargs=argparse.REMAINDER)
+    run.set_defaults(run=control_plane_exec)
+
+
+def control_plane_up(options: argparse.Namespace) -> None:
+    """Start a control plane that stays; prints how to use it."""
+    packages.install(["control-plane"])
+    folder = controlplane.named_folder(options.name)
+    with progress.step("control plane"):
+        bed = controlplane.up(folder, kwok=options.fake_nodes > 0)
+        if options.fake_nodes:
+            bed.add_fake_nodes(options.fake_nodes)
+    print(f"export KUBECONFIG={bed.kubeconfig} PATH={bed.kubectl_path.parent}:$PATH")
+
+
+def control_plane_down(options: argparse.Namespace) -> None:
+    """Stop a control plane; nothing to do is fine."""
+    bed = controlplane.load(controlplane.named_folder(options.name))
+    if bed is not None:
+        bed.stop()
+
+
+def control_plane_exec(options: argparse.Namespace) -> None:
+    """Become the given command, with the bed's environment."""
+    bed = controlplane.load(controlplane.named_folder(options.name))
+    if bed is None or not bed.running():
+        raise Problem("no control plane is up; run `python3 -m testbed control-plane up`")
+    become(options.program, bed.environment())
+
+
+def become(command: list[str], environment: dict[str, str]) -> None:
+    """Replace this process by ``command``, where a leading ``--`` is dropped."""
+    words = command[1:] if command[:1] == ["--"] else command
+    if not words:
+        raise Problem("exec needs a command, such as `exec -- kubectl get nodes`")
+    os.execvpe(words[0], words, environment)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; a Problem becomes its sentence on stderr and status 1."""
+    options = parser().parse_args(arguments)
+    try:
+        options.run(options)
+    except Problem as problem:
+        print(f"testbed: {problem}", file=sys.stderr)
+        return 1
+    return 0

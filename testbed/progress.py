@@ -1,0 +1,105 @@
+"""Lines that tell how far a long step is, and commands that run under such a line."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from testbed import cache
+from testbed.problem import Problem
+
+REPEAT_SECONDS = 15.0
+"""A step that is still running says so this often."""
+
+
+def say(text: str) -> None:
+    """Print one line now, also when the output is a pipe."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def seconds(value: float) -> str:
+    """``7.3 s`` under a minute, ``4 min 52 s`` above."""
+    if value < 60:
+        return f"{value:.1f} s"
+    minutes, rest = divmod(round(value), 60)
+    return f"{minutes} min {rest:02d} s"
+
+
+@contextmanager
+def step(what: str) -> Iterator[None]:
+    """Announce a step, repeat while it runs, and close with the time that it took."""
+    started = time.monotonic()
+    finished = threading.Event()
+
+    def repeat() -> None:
+        while not finished.wait(REPEAT_SECONDS):
+            say(f"    {what}: {seconds(time.monotonic() - started)} so far")
+
+    say(f"--> {what}")
+    thread = threading.Thread(target=repeat, daemon=True)
+    thread.start()
+    try:
+        yield
+    except BaseException:
+        say(f"    {what}: failed after {seconds(time.monotonic() - started)}")
+        raise
+    finally:
+        finished.set()
+        thread.join()
+    say(f"    {what}: done in {seconds(time.monotonic() - started)}")
+
+
+def log_file(name: str) -> Path:
+    """The log of a step, in the cache, emptied."""
+    path = cache.root() / "log" / f"{name}.log"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("")
+    return path
+
+
+def tail(path: Path, lines: int = 20) -> str:
+    """The last lines of a log, or a note that there is none."""
+    if not path.exists():
+        return "(no log was written)"
+    return "\n".join(path.read_text(errors="replace").splitlines()[-lines:])
+
+
+def run(
+    command: Sequence[str | Path],
+    log: Path,
+    *,
+    cwd: Path | None = None,
+    env: Mapping[str, str] | None = None,
+    remedy: str = "",
+) -> None:
+    """Run a command with its output in ``log``.
+
+    Raises Problem with the end of the log, the log's path and ``remedy`` when it fails.
+    """
+    with log.open("ab") as output:
+        output.write(f"$ {' '.join(map(str, command))}\n".encode())
+        output.flush()
+        try:
+            code = subprocess.run(
+                [str(part) for part in command],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                cwd=cwd,
+                env=env,
+            ).returncode
+        except FileNotFoundError as missing:
+            raise Problem(
+                f"the program {command[0]} is not installed; `python3 -m testbed packages` "
+                "installs what the test bed needs"
+            ) from missing
+    if code != 0:
+        hint = f" {remedy}" if remedy else ""
+        raise Problem(
+            f"{tail(log)}\n{command[0]} ended with status {code}; the whole log is {log}.{hint}"
+        )
