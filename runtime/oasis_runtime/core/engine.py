@@ -1,0 +1,414 @@
+"""The sparse-KV engine of one rank: what a serving framework's worker calls in each step.
+
+Order of calls: :meth:`SparseEngine.begin_step`; then for each layer :meth:`~SparseEngine.write`,
+:meth:`~SparseEngine.attend`, the framework's attention, :meth:`~SparseEngine.select`; then
+:meth:`~SparseEngine.end_step`. All on one thread; only the copies run elsewhere.
+
+The set that a step attends to was chosen in the step before (OasisKV paper, section 4): the pages
+that it lacks come while the rest of that step and the layers before them compute.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from oasis_runtime.contract import PrefetchConfig, RequestOptions, SelectionConfig
+from oasis_runtime.core.budget import Budget
+from oasis_runtime.core.cap import prefetch_cap
+from oasis_runtime.core.prefetch import Prefetcher
+from oasis_runtime.core.requests import Selection, StepRequest, Tracked
+from oasis_runtime.core.statistics import Statistics
+from oasis_runtime.core.tables import Tables
+from oasis_runtime.kernels.contract import F32, I32, I64, U8, Kernels, Rows, SelectFlag
+
+_NO_ROWS = np.empty((0, 4), np.int32)
+
+
+@dataclass(frozen=True)
+class Step:
+    """How the requests of a step are served; indices are positions in the batch.
+
+    ``sparse`` attend to pages of the fast tier, ``dense`` to all of the host tier. ``selecting``
+    choose the set of their next step, with the query of their last scheduled token.
+    """
+
+    index: int
+    batch: Sequence[StepRequest]
+    sparse: tuple[int, ...]
+    dense: tuple[int, ...]
+    selecting: tuple[int, ...]
+    attend_rows: Rows | None
+    select_rows: Rows | None
+    width: int
+    budget: I32
+    flags: U8
+    cap: int
+
+
+@dataclass
+class _Planned:
+    """Copies and remote wants that the layers of a step have asked for so far."""
+
+    prefetch: list[I32] = field(default_factory=list)
+    admission: list[I32] = field(default_factory=list)
+    wants: dict[str, list[I32]] = field(default_factory=dict)
+
+
+class SparseEngine:
+    def __init__(
+        self,
+        tables: Tables,
+        kernels: Kernels,
+        selection: SelectionConfig,
+        prefetch: PrefetchConfig,
+    ) -> None:
+        self.tables = tables
+        self.kernels = kernels
+        self.statistics = Statistics()
+        self._selection = selection
+        self._prefetch_config = prefetch
+        g = tables.geometry
+        self._prefetcher = Prefetcher(kernels, g.layers, g.page_bytes, prefetch.threads)
+        self._requests: dict[str, Tracked] = {}
+        self._options: dict[str, RequestOptions] = {}
+        self._lanes = list(range(len(tables.selected)))
+        self._index = 0
+        self._step: Step | None = None
+        self._planned = _Planned()
+        self._started = 0.0
+        self._step_seconds = 0.0
+        self.cap = 1.0
+        """Share of the budget that a step may load, as last set."""
+
+    # ------------------------------------------------------------------ requests
+
+    def configure(self, request_id: str, options: RequestOptions) -> None:
+        """Overrides for a request; before its first step."""
+        self._options[request_id] = options
+
+    def budget_of(self, request_id: str) -> Budget:
+        options = self._options.get(request_id, RequestOptions())
+        return Budget.of(self._selection, options, self.tables.geometry.block)
+
+    def forget(self, request_id: str) -> None:
+        """The request ended or was preempted; its blocks may be given to another one."""
+        self._options.pop(request_id, None)
+        tracked = self._requests.pop(request_id, None)
+        if tracked is not None and tracked.lane is not None:
+            self._lanes.append(tracked.lane)
+
+    def selection_of(self, request_id: str) -> Selection | None:
+        """The set chosen for the request's next token, for a peer to start from."""
+        t = self._requests.get(request_id)
+        if t is None or t.lane is None or t.selection_length == 0:
+            return None
+        return Selection(
+            self.tables.selected[t.lane].copy(),
+            self.tables.count[t.lane].copy(),
+            t.window,
+            t.selection_length,
+        )
+
+    def adopt(self, request_id: str, selection: Selection, remote: bool) -> None:
+        """Start a request from a peer's selection. ``remote``: some of its pages are not here."""
+        t = self._track(request_id)
+        t.parked, t.remote = selection, remote
+
+    def is_remote(self, request_id: str) -> bool:
+        t = self._requests.get(request_id)
+        return t is not None and t.remote
+
+    @property
+    def tracked(self) -> Mapping[str, Tracked]:
+        return self._requests
+
+    def _track(self, request_id: str) -> Tracked:
+        t = self._requests.get(request_id)
+        if t is None:
+            t = self._requests[request_id] = Tracked(self.budget_of(request_id))
+        return t
+
+    # ---------------------------------------------------------------------- step
+
+    def begin_step(self, batch: Sequence[StepRequest]) -> Step:
+        """Decide how each request is served and make what must be resident so."""
+        self._started = time.perf_counter()
+        self._index += 1
+        self._planned = _Planned()
+        self._drop_rewritten(batch)
+        sparse, dense, selecting = [], [], []
+        free = self.tables.geometry.slots
+        for i, r in enumerate(batch):
+            t = self._track(r.request_id)
+            if r.computed < t.computed:
+                t.selection_length = 0  # restarted: preempted and computed again
+            t.computed = r.computed
+            demand = t.budget.most_blocks * self.tables.geometry.heads
+            reason = self._dense_reason(r, t, free)
+            if reason is None and not self._adopt_parked(t):
+                reason = "no_selection"
+            if reason is None:
+                free -= demand
+                sparse.append(i)
+            else:
+                dense.append(i)
+                if r.computed >= r.prompt:
+                    self._count_fallback(t, reason)
+            if self._selects(r, t) and self._give_lane(t):
+                selecting.append(i)
+        self._pin([(batch[i], self._requests[batch[i].request_id]) for i in sparse])
+        self.statistics.steps["sparse"] += len(sparse)
+        self.statistics.steps["dense"] += sum(batch[i].length > batch[i].prompt for i in dense)
+        self._step = self._plan(batch, sparse, dense, selecting)
+        return self._step
+
+    def _drop_rewritten(self, batch: Sequence[StepRequest]) -> None:
+        """Blocks that this step writes from their first token on hold nothing known before."""
+        g = self.tables.geometry
+        fresh = [r.blocks[g.blocks_for(r.computed) : g.blocks_for(r.length)] for r in batch]
+        blocks = np.concatenate(fresh) if fresh else np.empty(0, np.int32)
+        if len(blocks):
+            self.statistics.wait_seconds += self._prefetcher.drain()
+            self.kernels.drop(np.ascontiguousarray(blocks, np.int32))
+
+    def _dense_reason(self, r: StepRequest, t: Tracked, free: int) -> str | None:
+        if t.remote:
+            return None  # its other pages are elsewhere: only the sparse path can serve it
+        if r.length <= t.budget.dense_up_to:
+            return "mode" if t.budget.mode == "dense" else "short_context"
+        if t.parked is None and (t.selection_length == 0 or r.computed < r.prompt):
+            return "no_selection"
+        if t.budget.most_blocks * self.tables.geometry.heads > free:
+            return "fast_tier_full"
+        return None
+
+    def _adopt_parked(self, t: Tracked) -> bool:
+        if t.parked is not None and self._give_lane(t):
+            assert t.lane is not None
+            width = min(t.parked.blocks.shape[2], self.tables.selected.shape[3])
+            self.tables.selected[t.lane, :, :, :width] = t.parked.blocks[:, :, :width]
+            self.tables.count[t.lane] = np.minimum(t.parked.count, width)
+            t.window, t.selection_length, t.parked = t.parked.window, t.parked.length, None
+        return t.lane is not None and t.selection_length > 0
+
+    def _selects(self, r: StepRequest, t: Tracked) -> bool:
+        """Whether the request's next step may be sparse, so that it needs a set."""
+        return r.length >= r.prompt and r.length + 1 > t.budget.dense_up_to
+
+    def _give_lane(self, t: Tracked) -> bool:
+        if t.lane is None and self._lanes:
+            t.lane = self._lanes.pop()
+        return t.lane is not None
+
+    def _count_fallback(self, t: Tracked, reason: str) -> None:
+        if reason not in t.reasons:
+            t.reasons |= {reason}
+            self.statistics.fallbacks[reason] += 1
+
+    def _pin(self, requests: Sequence[tuple[StepRequest, Tracked]]) -> None:
+        g = self.tables.geometry
+        blocks = [
+            part
+            for r, t in requests
+            for part in (r.blocks[: t.budget.sinks], r.blocks[t.window : g.blocks_for(r.length)])
+        ]
+        if not blocks:
+            return
+        unique = np.unique(np.concatenate(blocks)).astype(np.int32)
+        copied = self.kernels.pin(unique, self._index)
+        self.statistics.moved_bytes["host", "fast", "pin"] += copied * g.page_bytes
+
+    def _rows(self, batch: Sequence[StepRequest], members: Sequence[int], window: I32) -> Rows:
+        g = self.tables.geometry
+        requests = [batch[i] for i in members]
+        width = max(g.blocks_for(r.length) for r in requests)
+        tables = np.zeros((len(requests), width), np.int32)
+        for row, r in zip(tables, requests, strict=True):
+            row[: g.blocks_for(r.length)] = r.blocks[: g.blocks_for(r.length)]
+        tracked = [self._requests[r.request_id] for r in requests]
+        return Rows(
+            lanes=np.array([t.lane for t in tracked], np.int32),
+            tables=tables,
+            sinks=np.array([t.budget.sinks for t in tracked], np.int32),
+            window=window,
+            lengths=np.array([r.length for r in requests], np.int32),
+        )
+
+    def _plan(
+        self,
+        batch: Sequence[StepRequest],
+        sparse: Sequence[int],
+        dense: Sequence[int],
+        selecting: Sequence[int],
+    ) -> Step:
+        """The step's kernel arguments, the same for all layers."""
+        g = self.tables.geometry
+        state = [self._requests[r.request_id] for r in batch]
+        attend_rows = select_rows = None
+        width = cap = 0
+        budget, flags = np.empty(0, np.int32), np.empty(0, np.uint8)
+        if sparse:
+            attend_rows = self._rows(
+                batch, sparse, np.array([state[i].window for i in sparse], np.int32)
+            )
+            width = max(
+                state[i].budget.selected
+                + state[i].budget.sinks
+                + g.blocks_for(batch[i].length)
+                - state[i].window
+                for i in sparse
+            )
+        if selecting:
+            windows = [state[i].budget.window_start(batch[i].length) for i in selecting]
+            select_rows = self._rows(batch, selecting, np.array(windows, np.int32))
+            budget = np.array([state[i].budget.selected for i in selecting], np.int32)
+            served = set(sparse)
+            flags = np.array(
+                [
+                    (SelectFlag.COMPARE if batch[i].scheduled == 1 else 0)
+                    if i in served
+                    else SelectFlag.ADMISSION
+                    for i in selecting
+                ],
+                np.uint8,
+            )
+            fixed = self._prefetch_config.cap
+            most = int(budget.max()) * g.block_bytes
+            self.cap = fixed or prefetch_cap(
+                self._prefetcher.bytes_per_second, self._step_seconds, len(selecting), most
+            )
+            cap = max(1, int(self.cap * int(budget.sum()) * g.heads))
+        return Step(
+            index=self._index,
+            batch=batch,
+            sparse=tuple(sparse),
+            dense=tuple(dense),
+            selecting=tuple(selecting),
+            attend_rows=attend_rows,
+            select_rows=select_rows,
+            width=width,
+            budget=budget,
+            flags=flags,
+            cap=cap,
+        )
+
+    # --------------------------------------------------------------------- layers
+
+    def write(self, layer: int, key: F32, slots: I64) -> None:
+        """Take note of keys [tokens, H, D] that were written to host slots ``slots``."""
+        self.kernels.summarize(layer, key, slots)
+
+    def fast_slots(self, layer: int, slots: I64) -> I64:
+        """Where the same rows go in the fast tier, [tokens * H], -1 where the page is not."""
+        return self.kernels.fast_slots(layer, slots)
+
+    def attend(self, layer: int) -> tuple[I32, I32]:
+        """Block tables [n * H, width] and lengths [n * H] of the sparse requests, over slots.
+
+        Waits for the layer's own pages, but not longer than ``prefetch.wait_ms``; what has not
+        come by then is left out and counted late.
+        """
+        step = self._current()
+        assert step.attend_rows is not None
+        stats = self.statistics
+        stats.wait_seconds += self._prefetcher.wait(layer, self._prefetch_config.wait_ms / 1e3)
+        table, lengths, late = self.kernels.rows(layer, step.attend_rows, step.width)
+        stats.late += late
+        return table, lengths
+
+    def select(self, layer: int, query: F32, softmax_scale: float) -> None:
+        """Choose the next step's blocks from the query [n, H, G, D] of the selecting requests."""
+        step = self._current()
+        assert step.select_rows is not None
+        found = self.kernels.select(
+            layer,
+            step.select_rows,
+            query,
+            softmax_scale,
+            step.budget,
+            step.flags,
+            step.cap,
+            step.index + 1,
+        )
+        stats = self.statistics
+        stats.selected += found.selected
+        stats.resident += found.resident
+        stats.compared += found.compared
+        stats.agreed += found.agreed
+        stats.starved += found.starved
+        stats.capped += found.capped
+        for flag, target in ((0, self._planned.prefetch), (1, self._planned.admission)):
+            rows = found.loads[found.loads[:, 3] == flag]
+            if len(rows):
+                moves = np.empty((len(rows), 4), np.int32)
+                moves[:, 0], moves[:, 1:] = layer, rows[:, :3]
+                target.append(moves)
+        for position in np.unique(found.wants[:, 0]):
+            request_id = step.batch[step.selecting[position]].request_id
+            mine = found.wants[found.wants[:, 0] == position]
+            pages = np.empty((len(mine), 3), np.int32)
+            pages[:, 0], pages[:, 1:] = layer, mine[:, 1:]
+            self._planned.wants.setdefault(request_id, []).append(pages)
+
+    def end_step(self) -> Mapping[str, I32]:
+        """Start the copies for the next step; returns the pages int32 [n, 3] of (layer, head,
+        logical block) that each request wants and the host tier lacks."""
+        step = self._current()
+        self._step = None
+        planned, g = self._planned, self.tables.geometry
+        for position, i in enumerate(step.selecting):
+            t = self._requests[step.batch[i].request_id]
+            assert step.select_rows is not None
+            t.window = int(step.select_rows.window[position])
+            t.selection_length = step.batch[i].length
+            t.computed = step.batch[i].computed + 1
+        if planned.admission:
+            # The first sparse step of a request is worth waiting for: nothing of it is resident.
+            moves = np.concatenate(planned.admission)
+            start = time.perf_counter()
+            self._prefetcher.submit(moves)
+            self._prefetcher.drain()
+            self.statistics.wait_seconds += time.perf_counter() - start
+            self.statistics.moved_bytes["host", "fast", "admission"] += len(moves) * g.page_bytes
+        if planned.prefetch:
+            moves = np.concatenate(planned.prefetch)
+            self._prefetcher.submit(moves)
+            self.statistics.moved_bytes["host", "fast", "prefetch"] += len(moves) * g.page_bytes
+        if step.sparse:
+            seconds = time.perf_counter() - self._started
+            old = self._step_seconds
+            self._step_seconds = seconds if old == 0 else 0.9 * old + 0.1 * seconds
+        return {name: np.concatenate(parts) for name, parts in planned.wants.items()}
+
+    def _current(self) -> Step:
+        if self._step is None:
+            raise RuntimeError("begin_step() comes before the layers of a step")
+        return self._step
+
+    # ---------------------------------------------------------------- remote pages
+
+    def prepare(self, blocks: I32) -> None:
+        """These host blocks are about to receive a peer's pages; what they held is gone."""
+        self.statistics.wait_seconds += self._prefetcher.drain()
+        self.kernels.drop(blocks)
+
+    def land(self, pages: I32, data: U8, reason: str) -> None:
+        """Put a peer's pages int32 [n, 3] of (layer, head, host block) into the host tier."""
+        self.kernels.write_pages(pages, data)
+        self.statistics.moved_bytes["remote", "host", reason] += data.size
+
+    def check(self) -> None:
+        """Raise AssertionError when tables, lanes and requests do not agree."""
+        self._prefetcher.drain()
+        self.tables.check()
+        held = [t.lane for t in self._requests.values() if t.lane is not None]
+        lanes = sorted([*held, *self._lanes])
+        if lanes != list(range(len(self.tables.selected))):
+            raise AssertionError(f"lanes are lost or shared: {lanes}")
+
+    def close(self) -> None:
+        self._prefetcher.close()

@@ -1,0 +1,36 @@
+"""What the engine counts; the names are the contract's, the publishing is the plugin's."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+
+@dataclass
+class Statistics:
+    """Counts since the last :meth:`take`, in pages unless the name says otherwise."""
+
+    selected: int = 0
+    resident: int = 0
+    late: int = 0
+    compared: int = 0
+    agreed: int = 0
+    starved: int = 0
+    capped: int = 0
+    wait_seconds: float = 0.0
+    steps: Counter[str] = field(default_factory=Counter)
+    """Request steps by mode."""
+    fallbacks: Counter[str] = field(default_factory=Counter)
+    """Requests served densely, by reason, once a request and reason."""
+    moved_bytes: Counter[tuple[str, str, str]] = field(default_factory=Counter)
+    """Bytes by (source tier, target tier, reason)."""
+    dense_transfer_bytes: int = 0
+    stale: int = 0
+    recalls: list[float] = field(default_factory=list)
+    errors: list[float] = field(default_factory=list)
+
+    def take(self) -> Statistics:
+        """The counts so far; counting starts afresh."""
+        taken = Statistics(**vars(self))
+        vars(self).update(vars(Statistics()))
+        return taken

@@ -1,0 +1,113 @@
+"""The arrays that say where every page is, and the check that they agree with each other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+import numpy as np
+import numpy.typing as npt
+
+from oasis_runtime.core.geometry import Geometry
+
+
+class SlotState(IntEnum):
+    FREE = 0
+    ARRIVING = 1
+    """Given to a page whose copy is not complete; nobody may read, evict or give it away."""
+    RESIDENT = 2
+
+
+@dataclass(frozen=True)
+class Tables:
+    """Page tables of all layers and KV heads, and the summaries of the host tier's blocks.
+
+    Shapes, with L layers, H KV heads, V host blocks, S slots, D head size, R lanes, M the most
+    blocks that a selection may hold:
+
+    - ``host``: uint64 [L], address of each layer's host pages, laid out [V, H, page_bytes].
+    - ``fast``: uint8 [L, S, page_bytes], the fast tier.
+    - ``slot_of``: int32 [L, H, V], slot of a page or -1. ``owner``: int64 [L, S], head * V + block
+      of the page in a slot or -1. ``last``: int32 [L, S], the last step that selected it.
+      ``state``: uint8 [L, S], :class:`SlotState`.
+    - ``present``: uint8 [L, H, V], whether the host tier holds the page (a decode engine's host
+      tier lacks the pages that its prefill engine has not sent).
+    - ``low``, ``high``: int8 [L, V, H, D] and ``scale``: float32 [L, V, H]: element-wise bounds of
+      a block's keys are ``scale * low`` and ``scale * high`` (Quest, arXiv 2406.10774).
+    - ``selected``: int32 [R, L, H, M], each lane's selection as ascending logical blocks;
+      ``count``: int32 [R, L, H].
+    """
+
+    geometry: Geometry
+    host: npt.NDArray[np.uint64]
+    fast: npt.NDArray[np.uint8]
+    slot_of: npt.NDArray[np.int32]
+    owner: npt.NDArray[np.int64]
+    last: npt.NDArray[np.int32]
+    state: npt.NDArray[np.uint8]
+    present: npt.NDArray[np.uint8]
+    low: npt.NDArray[np.int8]
+    high: npt.NDArray[np.int8]
+    scale: npt.NDArray[np.float32]
+    selected: npt.NDArray[np.int32]
+    count: npt.NDArray[np.int32]
+
+    @staticmethod
+    def create(
+        geometry: Geometry,
+        host: npt.NDArray[np.uint64],
+        fast: npt.NDArray[np.uint8],
+        lanes: int,
+        max_selected: int,
+    ) -> Tables:
+        """Empty tables over the given tiers.
+
+        Raises ValueError when a tier has not the shape that the geometry gives.
+        """
+        g = geometry
+        if host.shape != (g.layers,):
+            raise ValueError(f"host needs one address a layer ({g.layers}), got {host.shape}")
+        if fast.shape != (g.layers, g.slots, g.page_bytes) or not fast.flags.c_contiguous:
+            raise ValueError(
+                f"fast must be a contiguous {(g.layers, g.slots, g.page_bytes)}, got {fast.shape}"
+            )
+        pages = (g.layers, g.heads, g.host_blocks)
+        rows = (g.layers, g.host_blocks, g.heads)
+        return Tables(
+            geometry=g,
+            host=host,
+            fast=fast,
+            slot_of=np.full(pages, -1, np.int32),
+            owner=np.full((g.layers, g.slots), -1, np.int64),
+            last=np.full((g.layers, g.slots), -1, np.int32),
+            state=np.zeros((g.layers, g.slots), np.uint8),
+            present=np.zeros(pages, np.uint8),
+            low=np.zeros((*rows, g.dim), np.int8),
+            high=np.zeros((*rows, g.dim), np.int8),
+            scale=np.ones(rows, np.float32),
+            selected=np.zeros((lanes, g.layers, g.heads, max_selected), np.int32),
+            count=np.zeros((lanes, g.layers, g.heads), np.int32),
+        )
+
+    @property
+    def summary_bytes(self) -> int:
+        """Bytes of summaries of one block over all layers and KV heads."""
+        g = self.geometry
+        return g.layers * g.heads * (2 * g.dim + 4)
+
+    def check(self) -> None:
+        """Raise AssertionError unless page table and slots agree in both directions."""
+        g = self.geometry
+        owned = self.owner >= 0
+        if not np.array_equal(owned, self.state != SlotState.FREE):
+            raise AssertionError("a slot is free but has an owner, or has none but is not free")
+        layer, slot = np.nonzero(owned)
+        head, block = np.divmod(self.owner[layer, slot], g.host_blocks)
+        if not np.array_equal(self.slot_of[layer, head, block], slot):
+            raise AssertionError("a slot's owner is mapped to another slot")
+        if int((self.slot_of >= 0).sum()) != int(owned.sum()):
+            raise AssertionError("a page is mapped to a slot that it does not own")
+
+    def resident(self) -> int:
+        """Pages in the fast tier, over all layers."""
+        return int((self.state == SlotState.RESIDENT).sum())

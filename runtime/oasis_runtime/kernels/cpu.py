@@ -1,0 +1,235 @@
+"""The contract on CPU: a small C++ library, called through ctypes with the GIL released."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+from ctypes import POINTER, c_float, c_int32, c_int64, c_void_p
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from oasis_runtime.core.tables import Tables
+from oasis_runtime.kernels.contract import F32, I32, I64, U8, Rows, Selected
+
+_LIBRARY = "oasis_runtime.kernels._oasis_cpu"
+
+
+class _Tables(ctypes.Structure):
+    """Same field order as ``struct Tables`` in oasis_cpu.cpp."""
+
+    _fields_ = (
+        *(
+            (name, c_int64)
+            for name in (
+                "layers",
+                "heads",
+                "group",
+                "dim",
+                "block",
+                "blocks",
+                "slots",
+                "page_bytes",
+                "max_selected",
+            )
+        ),
+        *(
+            (name, c_void_p)
+            for name in (
+                "host",
+                "fast",
+                "slot_of",
+                "owner",
+                "last",
+                "state",
+                "present",
+                "low",
+                "high",
+                "scale",
+                "selected",
+                "count",
+            )
+        ),
+    )
+
+
+def library_path() -> Path:
+    """Raises RuntimeError with the remedy when the library has not been built."""
+    spec = importlib.util.find_spec(_LIBRARY)
+    if spec is None or spec.origin is None:
+        raise RuntimeError(
+            "the CPU kernels are not built: install the package (pip install .), "
+            "or in a checkout `pip install --no-deps -e .`"
+        )
+    return Path(spec.origin)
+
+
+def _load() -> ctypes.CDLL:
+    lib = ctypes.CDLL(str(library_path()))
+    tables, ptr, i64 = POINTER(_Tables), c_void_p, c_int64
+    lib.oasis_summarize.argtypes = (tables, i64, ptr, ptr, i64)
+    lib.oasis_drop.argtypes = (tables, ptr, i64)
+    lib.oasis_pin.argtypes = (tables, ptr, i64, c_int32)
+    lib.oasis_fast_slots.argtypes = (tables, i64, ptr, i64, ptr)
+    lib.oasis_rows.argtypes = (tables, i64, i64, ptr, ptr, i64, ptr, ptr, ptr, i64, ptr, ptr)
+    lib.oasis_select.argtypes = (
+        *(tables, i64, i64, ptr, ptr, c_float, ptr, i64, ptr, ptr, ptr, ptr, ptr, i64, c_int32),
+        *(ptr, ptr, ptr, ptr, ptr),
+    )
+    lib.oasis_copy.argtypes = (tables, ptr, i64, ptr)
+    lib.oasis_read_pages.argtypes = (tables, ptr, i64, ptr)
+    lib.oasis_write_pages.argtypes = (tables, ptr, i64, ptr)
+    for name in ("summarize", "drop", "fast_slots", "select", "copy", "read_pages", "write_pages"):
+        getattr(lib, f"oasis_{name}").restype = None
+    lib.oasis_pin.restype = i64
+    lib.oasis_rows.restype = i64
+    return lib
+
+
+def _address(array: npt.NDArray[np.generic], dtype: type[np.generic]) -> int:
+    if array.dtype != dtype or not array.flags.c_contiguous:
+        raise TypeError(f"needs a contiguous {dtype.__name__} array, got {array.dtype}")
+    return array.ctypes.data
+
+
+class CpuKernels:
+    """See :class:`oasis_runtime.kernels.contract.Kernels`."""
+
+    def __init__(self, tables: Tables) -> None:
+        g = tables.geometry
+        self._lib = _load()
+        self._geometry = g
+        self._tables = tables  # keeps the arrays that the structure points to
+        self._struct = _Tables(
+            g.layers,
+            g.heads,
+            g.group,
+            g.dim,
+            g.block,
+            g.host_blocks,
+            g.slots,
+            g.page_bytes,
+            tables.selected.shape[3],
+            *(
+                array.ctypes.data
+                for array in (
+                    tables.host,
+                    tables.fast,
+                    tables.slot_of,
+                    tables.owner,
+                    tables.last,
+                    tables.state,
+                    tables.present,
+                    tables.low,
+                    tables.high,
+                    tables.scale,
+                    tables.selected,
+                    tables.count,
+                )
+            ),
+        )
+        self._ref = ctypes.byref(self._struct)
+
+    def summarize(self, layer: int, key: F32, slots: I64) -> None:
+        self._lib.oasis_summarize(
+            self._ref, layer, _address(key, np.float32), _address(slots, np.int64), len(slots)
+        )
+
+    def drop(self, blocks: I32) -> None:
+        self._lib.oasis_drop(self._ref, _address(blocks, np.int32), len(blocks))
+
+    def pin(self, blocks: I32, step: int) -> int:
+        copied = int(self._lib.oasis_pin(self._ref, _address(blocks, np.int32), len(blocks), step))
+        if copied < 0:
+            raise MemoryError(f"no slots to pin {len(blocks)} blocks; raise tiers.fast_bytes")
+        return copied
+
+    def fast_slots(self, layer: int, slots: I64) -> I64:
+        out = np.empty(len(slots) * self._geometry.heads, np.int64)
+        self._lib.oasis_fast_slots(
+            self._ref, layer, _address(slots, np.int64), len(slots), out.ctypes.data
+        )
+        return out
+
+    def rows(self, layer: int, rows: Rows, width: int) -> tuple[I32, I32, int]:
+        table = np.empty((len(rows) * self._geometry.heads, width), np.int32)
+        lengths = np.empty(len(table), np.int32)
+        late = int(
+            self._lib.oasis_rows(
+                self._ref,
+                layer,
+                len(rows),
+                rows.lanes.ctypes.data,
+                rows.tables.ctypes.data,
+                rows.tables.shape[1],
+                rows.sinks.ctypes.data,
+                rows.window.ctypes.data,
+                rows.lengths.ctypes.data,
+                width,
+                table.ctypes.data,
+                lengths.ctypes.data,
+            )
+        )
+        if late < 0:
+            raise LookupError(f"a sink or window block is not resident in layer {layer}")
+        return table, lengths, late
+
+    def select(
+        self,
+        layer: int,
+        rows: Rows,
+        query: F32,
+        softmax_scale: float,
+        budget: I32,
+        flags: U8,
+        cap: int,
+        step: int,
+    ) -> Selected:
+        g = self._geometry
+        blocks = (rows.lengths + (g.block - 1)) // g.block
+        most = int(blocks.sum()) * g.heads
+        loads, wants = np.empty((most, 4), np.int32), np.empty((most, 3), np.int32)
+        sizes, totals = np.zeros(2, np.int64), np.zeros(6, np.int64)
+        self._lib.oasis_select(
+            self._ref,
+            layer,
+            len(rows),
+            rows.lanes.ctypes.data,
+            _address(query, np.float32),
+            softmax_scale,
+            rows.tables.ctypes.data,
+            rows.tables.shape[1],
+            rows.sinks.ctypes.data,
+            rows.window.ctypes.data,
+            _address(blocks, np.int32),
+            _address(budget, np.int32),
+            _address(flags, np.uint8),
+            cap,
+            step,
+            loads.ctypes.data,
+            sizes.ctypes.data,
+            wants.ctypes.data,
+            sizes.ctypes.data + 8,
+            totals.ctypes.data,
+        )
+        return Selected(loads[: sizes[0]], wants[: sizes[1]], *(int(n) for n in totals))
+
+    def copy(self, moves: I32, progress: I64) -> None:
+        self._lib.oasis_copy(
+            self._ref, _address(moves, np.int32), len(moves), _address(progress, np.int64)
+        )
+
+    def read_pages(self, pages: I32, out: U8) -> None:
+        if out.size != len(pages) * self._geometry.page_bytes:
+            raise ValueError(f"{len(pages)} pages do not fill {out.size} bytes")
+        self._lib.oasis_read_pages(
+            self._ref, _address(pages, np.int32), len(pages), _address(out, np.uint8)
+        )
+
+    def write_pages(self, pages: I32, data: U8) -> None:
+        if data.size != len(pages) * self._geometry.page_bytes:
+            raise ValueError(f"{len(pages)} pages are not {data.size} bytes")
+        self._lib.oasis_write_pages(
+            self._ref, _address(pages, np.int32), len(pages), _address(data, np.uint8)
+        )

@@ -1,0 +1,384 @@
+// CPU kernels of the OasisKV engine. Plain C functions over caller-owned arrays; no global state,
+// no Python. Called through ctypes, which releases the GIL. The contract of each function is the
+// docstring of the method of the same name in kernels/contract.py; kernels/reference.py is the
+// oracle that the tests compare with.
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <vector>
+
+namespace {
+
+constexpr uint8_t kFree = 0, kArriving = 1, kResident = 2;   // core/tables.py:SlotState
+constexpr uint8_t kAdmission = 1, kCompare = 2;                // kernels/contract.py:SelectFlag
+
+// Same field order as kernels/cpu.py:_Tables.
+struct Tables {
+  int64_t layers, heads, group, dim, block, blocks, slots, page_bytes, max_selected;
+  uint8_t* const* host;  // [layers] base of that layer's pages, [blocks, heads, page_bytes]
+  uint8_t* fast;         // [layers, slots, page_bytes]
+  int32_t* slot_of;      // [layers, heads, blocks]
+  int64_t* owner;        // [layers, slots], head * blocks + block
+  int32_t* last;         // [layers, slots]
+  uint8_t* state;        // [layers, slots]
+  uint8_t* present;      // [layers, heads, blocks]
+  int8_t* low;           // [layers, blocks, heads, dim]
+  int8_t* high;          // [layers, blocks, heads, dim]
+  float* scale;          // [layers, blocks, heads]
+  int32_t* selected;     // [lanes, layers, heads, max_selected]
+  int32_t* count;        // [lanes, layers, heads]
+};
+
+int32_t& slot_of(const Tables& t, int64_t l, int64_t h, int64_t b) {
+  return t.slot_of[(l * t.heads + h) * t.blocks + b];
+}
+uint8_t& present(const Tables& t, int64_t l, int64_t h, int64_t b) {
+  return t.present[(l * t.heads + h) * t.blocks + b];
+}
+uint8_t* host_page(const Tables& t, int64_t l, int64_t h, int64_t b) {
+  return t.host[l] + (b * t.heads + h) * t.page_bytes;
+}
+uint8_t* fast_page(const Tables& t, int64_t l, int64_t s) {
+  return t.fast + (l * t.slots + s) * t.page_bytes;
+}
+int32_t* selected(const Tables& t, int64_t lane, int64_t l, int64_t h) {
+  return t.selected + ((lane * t.layers + l) * t.heads + h) * t.max_selected;
+}
+int32_t& count(const Tables& t, int64_t lane, int64_t l, int64_t h) {
+  return t.count[(lane * t.layers + l) * t.heads + h];
+}
+uint8_t load_state(const uint8_t* s) { return __atomic_load_n(s, __ATOMIC_ACQUIRE); }
+void store_state(uint8_t* s, uint8_t v) { __atomic_store_n(s, v, __ATOMIC_RELEASE); }
+
+void release(const Tables& t, int64_t l, int64_t s) {
+  int64_t i = l * t.slots + s;
+  if (t.owner[i] >= 0) slot_of(t, l, t.owner[i] / t.blocks, t.owner[i] % t.blocks) = -1;
+  t.owner[i] = -1;
+  t.last[i] = -1;
+  store_state(t.state + i, kFree);
+}
+
+void assign(const Tables& t, int64_t l, int64_t h, int64_t b, int64_t s, int32_t step, uint8_t st) {
+  int64_t i = l * t.slots + s;
+  release(t, l, s);
+  t.owner[i] = h * t.blocks + b;
+  t.last[i] = step;
+  slot_of(t, l, h, b) = static_cast<int32_t>(s);
+  store_state(t.state + i, st);
+}
+
+// Slots that may be given away at `step`, in the order to take them: free ones, then the least
+// recently selected; a slot selected for `step` or still being filled is never one of them.
+void takeable(const Tables& t, int64_t l, int32_t step, size_t want, std::vector<int32_t>& out) {
+  std::vector<std::pair<int32_t, int32_t>> v;
+  for (int64_t s = 0; s < t.slots; ++s) {
+    int64_t i = l * t.slots + s;
+    uint8_t st = load_state(t.state + i);
+    if (st == kFree || (st == kResident && t.last[i] < step)) v.emplace_back(t.last[i], s);
+  }
+  size_t n = std::min(want, v.size());
+  std::partial_sort(v.begin(), v.begin() + n, v.end());
+  out.clear();
+  for (size_t i = 0; i < n; ++i) out.push_back(v[i].second);
+}
+
+#if defined(__x86_64__)
+#define OASIS_CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
+#else
+#define OASIS_CLONES
+#endif
+
+// Upper bound of q.k over the keys of one block: sum(max(q,0)*high + min(q,0)*low).
+OASIS_CLONES
+float bound(const float* pos, const float* neg, const int8_t* low, const int8_t* high, int64_t dim) {
+  float acc = 0.f;
+#pragma omp simd reduction(+ : acc)
+  for (int64_t d = 0; d < dim; ++d)
+    acc += pos[d] * static_cast<float>(high[d]) + neg[d] * static_cast<float>(low[d]);
+  return acc;
+}
+
+void quantise(const Tables& t, int64_t l, int64_t b, int64_t h, float* lo, float* hi, bool fresh) {
+  int64_t row = (l * t.blocks + b) * t.heads + h;
+  int8_t *low = t.low + row * t.dim, *high = t.high + row * t.dim;
+  float old = t.scale[row], top = 0.f;
+  for (int64_t d = 0; d < t.dim; ++d) {
+    if (!fresh) {
+      lo[d] = std::min(lo[d], old * low[d]);
+      hi[d] = std::max(hi[d], old * high[d]);
+    }
+    top = std::max(top, std::max(std::fabs(lo[d]), std::fabs(hi[d])));
+  }
+  float scale = top > 0.f ? top / 127.f : 1.f;
+  // An unchanged value must come back as itself, not one step further out at every update.
+  constexpr float slack = 1e-3f;
+  for (int64_t d = 0; d < t.dim; ++d) {
+    low[d] = static_cast<int8_t>(std::max(-127.f, std::floor(lo[d] / scale + slack)));
+    high[d] = static_cast<int8_t>(std::min(127.f, std::ceil(hi[d] / scale - slack)));
+  }
+  t.scale[row] = scale;
+}
+
+struct Missing {
+  float score;
+  int32_t request, head, logical, block;
+};
+
+}  // namespace
+
+extern "C" {
+
+void oasis_summarize(const Tables* t, int64_t layer, const float* key, const int64_t* slots,
+                     int64_t tokens) {
+  std::vector<float> lo(t->dim), hi(t->dim);
+  for (int64_t i = 0; i < tokens;) {
+    if (slots[i] < 0) {
+      ++i;
+      continue;
+    }
+    int64_t b = slots[i] / t->block, j = i;
+    while (j < tokens && slots[j] >= 0 && slots[j] / t->block == b) ++j;
+    bool fresh = slots[i] % t->block == 0;
+    for (int64_t h = 0; h < t->heads; ++h) {
+      const float* k = key + (i * t->heads + h) * t->dim;
+      std::copy(k, k + t->dim, lo.begin());
+      std::copy(k, k + t->dim, hi.begin());
+      for (int64_t n = i + 1; n < j; ++n) {
+        k = key + (n * t->heads + h) * t->dim;
+        for (int64_t d = 0; d < t->dim; ++d) {
+          lo[d] = std::min(lo[d], k[d]);
+          hi[d] = std::max(hi[d], k[d]);
+        }
+      }
+      quantise(*t, layer, b, h, lo.data(), hi.data(), fresh);
+      present(*t, layer, h, b) = 1;
+    }
+    i = j;
+  }
+}
+
+void oasis_drop(const Tables* t, const int32_t* blocks, int64_t n) {
+  for (int64_t l = 0; l < t->layers; ++l)
+    for (int64_t h = 0; h < t->heads; ++h)
+      for (int64_t i = 0; i < n; ++i) {
+        int32_t s = slot_of(*t, l, h, blocks[i]);
+        if (s >= 0) release(*t, l, s);
+        present(*t, l, h, blocks[i]) = 0;
+      }
+}
+
+int64_t oasis_pin(const Tables* t, const int32_t* blocks, int64_t n, int32_t step) {
+  int64_t copied = 0;
+  std::vector<int32_t> take;
+  for (int64_t l = 0; l < t->layers; ++l) {
+    size_t want = 0;
+    for (int64_t h = 0; h < t->heads; ++h)
+      for (int64_t i = 0; i < n; ++i) {
+        int32_t s = slot_of(*t, l, h, blocks[i]);
+        if (s >= 0)
+          t->last[l * t->slots + s] = step;
+        else
+          ++want;
+      }
+    if (want == 0) continue;
+    takeable(*t, l, step, want, take);
+    if (take.size() < want) return -1;
+    size_t next = 0;
+    for (int64_t h = 0; h < t->heads; ++h)
+      for (int64_t i = 0; i < n; ++i)
+        if (slot_of(*t, l, h, blocks[i]) < 0) {
+          int32_t s = take[next++];
+          assign(*t, l, h, blocks[i], s, step, kResident);
+          if (present(*t, l, h, blocks[i])) {
+            std::memcpy(fast_page(*t, l, s), host_page(*t, l, h, blocks[i]), t->page_bytes);
+            ++copied;
+          }
+        }
+  }
+  return copied;
+}
+
+void oasis_fast_slots(const Tables* t, int64_t layer, const int64_t* slots, int64_t tokens,
+                      int64_t* out) {
+  for (int64_t i = 0; i < tokens; ++i)
+    for (int64_t h = 0; h < t->heads; ++h) {
+      int64_t& o = out[i * t->heads + h];
+      o = -1;
+      if (slots[i] < 0) continue;
+      int32_t s = slot_of(*t, layer, h, slots[i] / t->block);
+      if (s >= 0 && load_state(t->state + layer * t->slots + s) == kResident)
+        o = s * t->block + slots[i] % t->block;
+    }
+}
+
+int64_t oasis_rows(const Tables* t, int64_t layer, int64_t n, const int32_t* lanes,
+                   const int32_t* tables, int64_t stride, const int32_t* sinks,
+                   const int32_t* window, const int32_t* lengths, int64_t width, int32_t* rows,
+                   int32_t* row_lengths) {
+  int64_t late = 0;
+  for (int64_t i = 0; i < n; ++i) {
+    const int32_t* table = tables + i * stride;
+    int64_t blocks = (lengths[i] + t->block - 1) / t->block;
+    int32_t tail = static_cast<int32_t>((lengths[i] - 1) % t->block + 1);
+    for (int64_t h = 0; h < t->heads; ++h) {
+      int32_t* row = rows + (i * t->heads + h) * width;
+      int64_t m = 0;
+      auto take = [&](int64_t logical, bool forced) {
+        int32_t s = slot_of(*t, layer, h, table[logical]);
+        bool here = s >= 0 && load_state(t->state + layer * t->slots + s) == kResident;
+        if (here && m < width) row[m++] = s;
+        return here || !forced;
+      };
+      int64_t first = std::min<int64_t>(sinks[i], blocks), open = std::max<int64_t>(window[i], first);
+      for (int64_t b = 0; b < first; ++b)
+        if (!take(b, true)) return -1;
+      const int32_t* sel = selected(*t, lanes[i], layer, h);
+      int64_t before = m, k = count(*t, lanes[i], layer, h);
+      for (int64_t j = 0; j < k; ++j) take(sel[j], false);
+      late += k - (m - before);
+      for (int64_t b = open; b < blocks; ++b)
+        if (!take(b, true)) return -1;
+      row_lengths[i * t->heads + h] = static_cast<int32_t>((m - 1) * t->block) + tail;
+      for (; m < width; ++m) row[m] = 0;
+    }
+  }
+  return late;
+}
+
+// totals: selected, resident, compared, agreed, starved, capped.
+void oasis_select(const Tables* t, int64_t layer, int64_t n, const int32_t* lanes, const float* query,
+                  float softmax_scale, const int32_t* tables, int64_t stride, const int32_t* sinks,
+                  const int32_t* window, const int32_t* blocks, const int32_t* budget,
+                  const uint8_t* flags, int64_t cap, int32_t step, int32_t* loads,
+                  int64_t* n_loads, int32_t* wants, int64_t* n_wants, int64_t* totals) {
+  std::vector<float> pos(t->group * t->dim), neg(t->group * t->dim), s, mass;
+  std::vector<int32_t> order, fresh;
+  std::vector<Missing> missing;
+  for (int64_t i = 0; i < n; ++i) {
+    const int32_t* table = tables + i * stride;
+    int64_t nb = blocks[i], lo = std::min<int64_t>(sinks[i], nb);
+    int64_t hi = std::min<int64_t>(std::max<int64_t>(window[i], lo), nb);
+    for (int64_t h = 0; h < t->heads; ++h) {
+      const float* q = query + (i * t->heads + h) * t->group * t->dim;
+      for (int64_t d = 0; d < t->group * t->dim; ++d) {
+        pos[d] = std::max(q[d], 0.f);
+        neg[d] = std::min(q[d], 0.f);
+      }
+      mass.assign(nb, 0.f);
+      s.resize(nb);
+      for (int64_t g = 0; g < t->group; ++g) {
+        float top = -std::numeric_limits<float>::infinity();
+        for (int64_t b = 0; b < nb; ++b) {
+          int64_t row = (layer * t->blocks + table[b]) * t->heads + h;
+          s[b] = softmax_scale * t->scale[row] *
+                 bound(&pos[g * t->dim], &neg[g * t->dim], t->low + row * t->dim,
+                       t->high + row * t->dim, t->dim);
+          top = std::max(top, s[b]);
+        }
+        float sum = 0.f;
+        for (int64_t b = 0; b < nb; ++b) sum += (s[b] = std::exp(s[b] - top));
+        for (int64_t b = 0; b < nb; ++b) mass[b] += s[b] / sum;
+      }
+      order.resize(hi - lo);
+      for (int64_t b = lo; b < hi; ++b) order[b - lo] = static_cast<int32_t>(b);
+      int64_t k = std::min<int64_t>({budget[i], hi - lo, t->max_selected});
+      if (k < hi - lo)
+        std::nth_element(order.begin(), order.begin() + k, order.end(), [&](int32_t a, int32_t b) {
+          return mass[a] > mass[b] || (mass[a] == mass[b] && a < b);
+        });
+      order.resize(k);
+      std::sort(order.begin(), order.end());
+      int32_t* sel = selected(*t, lanes[i], layer, h);
+      int32_t& m = count(*t, lanes[i], layer, h);
+      if (flags[i] & kCompare) {
+        fresh.clear();
+        std::set_intersection(sel, sel + m, order.begin(), order.end(), std::back_inserter(fresh));
+        totals[2] += k;
+        totals[3] += static_cast<int64_t>(fresh.size());
+      }
+      std::copy(order.begin(), order.end(), sel);
+      m = static_cast<int32_t>(k);
+      totals[0] += k;
+      auto touch = [&](int64_t b, float score, bool chosen) {
+        int32_t slot = slot_of(*t, layer, h, table[b]);
+        if (slot >= 0) {
+          t->last[layer * t->slots + slot] = step;
+          totals[1] += chosen;
+        } else {
+          missing.push_back({score, static_cast<int32_t>(i), static_cast<int32_t>(h),
+                             static_cast<int32_t>(b), table[b]});
+        }
+      };
+      for (int32_t b : order) touch(b, mass[b], true);
+      // Sinks and window go first: rows() refuses to work without them.
+      for (int64_t b = 0; b < lo; ++b) touch(b, std::numeric_limits<float>::infinity(), false);
+      for (int64_t b = hi; b < nb; ++b) touch(b, std::numeric_limits<float>::infinity(), false);
+    }
+  }
+  *n_loads = *n_wants = 0;
+  if (missing.empty()) return;
+  std::stable_sort(missing.begin(), missing.end(),
+                   [](const Missing& a, const Missing& b) { return a.score > b.score; });
+  std::vector<int32_t> take;
+  takeable(*t, layer, step, missing.size(), take);
+  size_t next = 0;
+  int64_t admitted = 0;
+  for (const Missing& m : missing) {
+    if (slot_of(*t, layer, m.head, m.block) >= 0) continue;  // shared with an earlier request
+    bool free_of_cap = (flags[m.request] & kAdmission) || std::isinf(m.score);
+    if (!free_of_cap && admitted >= cap) {
+      ++totals[5];
+      continue;
+    }
+    if (!present(*t, layer, m.head, m.block)) {
+      int32_t* w = wants + 3 * (*n_wants)++;
+      w[0] = m.request;
+      w[1] = m.head;
+      w[2] = m.logical;
+      if (!free_of_cap) ++admitted;
+      continue;
+    }
+    if (next == take.size()) {
+      ++totals[4];
+      continue;
+    }
+    int32_t slot = take[next++];
+    assign(*t, layer, m.head, m.block, slot, step, kArriving);
+    int32_t* o = loads + 4 * (*n_loads)++;
+    o[0] = m.head;
+    o[1] = m.block;
+    o[2] = slot;
+    o[3] = flags[m.request] & kAdmission;
+    if (!free_of_cap) ++admitted;
+  }
+}
+
+// moves: int32 [n, 4] of (layer, head, block, slot).
+void oasis_copy(const Tables* t, const int32_t* moves, int64_t n, int64_t* progress) {
+  for (int64_t i = 0; i < n; ++i) {
+    const int32_t* m = moves + 4 * i;
+    std::memcpy(fast_page(*t, m[0], m[3]), host_page(*t, m[0], m[1], m[2]), t->page_bytes);
+    store_state(t->state + m[0] * t->slots + m[3], kResident);
+    __atomic_store_n(progress, i + 1, __ATOMIC_RELEASE);
+  }
+}
+
+// pages: int32 [n, 3] of (layer, head, block).
+void oasis_read_pages(const Tables* t, const int32_t* pages, int64_t n, uint8_t* out) {
+  for (int64_t i = 0; i < n; ++i)
+    std::memcpy(out + i * t->page_bytes,
+                host_page(*t, pages[3 * i], pages[3 * i + 1], pages[3 * i + 2]), t->page_bytes);
+}
+
+void oasis_write_pages(const Tables* t, const int32_t* pages, int64_t n, const uint8_t* data) {
+  for (int64_t i = 0; i < n; ++i) {
+    const int32_t* p = pages + 3 * i;
+    std::memcpy(host_page(*t, p[0], p[1], p[2]), data + i * t->page_bytes, t->page_bytes);
+    present(*t, p[0], p[1], p[2]) = 1;
+  }
+}
+
+}  // extern "C"

@@ -1,0 +1,1 @@
+"""The vLLM plugin: attention backend, worker and KV connector on vLLM's extension points."""
