@@ -7,8 +7,9 @@ import os
 import sys
 from collections.abc import Sequence
 
-from testbed import packages, programs, progress
+from testbed import host, packages, programs, progress
 from testbed.controlplane import bed as controlplane
+from testbed.node.bed import Node
 from testbed.problem import Problem
 
 
@@ -27,7 +28,45 @@ def parser() -> argparse.ArgumentParser:
         run=lambda options: packages.install(options.purposes or packages.PURPOSES)
     )
     control_plane_commands(commands.add_parser("control-plane", help="control plane, fake nodes"))
+    node_commands(commands)
     return top
+
+
+def node_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """``up``, ``down`` and ``exec``."""
+    up = commands.add_parser("up", help="start the one-node cluster, or reuse the one that runs")
+    up.set_defaults(run=node_up)
+
+    down = commands.add_parser("down", help="stop it, leaving nothing behind on the host")
+    down.add_argument("--purge", action="store_true", help="remove its imported images and logs too")
+    down.set_defaults(run=node_down)
+
+    run = commands.add_parser("exec", help="run a command inside it")
+    run.add_argument("program", nargs=argparse.REMAINDER)
+    run.set_defaults(run=node_exec)
+
+
+def node_up(options: argparse.Namespace) -> None:  # noqa: ARG001
+    """Start the node bed."""
+    host.require_root()
+    packages.install(["node"])
+    with progress.step("node"):
+        Node.default().up()
+
+
+def node_down(options: argparse.Namespace) -> None:
+    """Stop the node bed."""
+    node = Node.default()
+    if options.purge:
+        node.purge()
+    else:
+        node.down()
+
+
+def node_exec(options: argparse.Namespace) -> None:
+    """Become a command inside."""
+    node = Node.default()
+    become(node.command(spoken(options.program)), node.environment())
 
 
 def control_plane_commands(command: argparse.ArgumentParser) -> None:
@@ -70,15 +109,20 @@ def control_plane_exec(options: argparse.Namespace) -> None:
     bed = controlplane.load(controlplane.named_folder(options.name))
     if bed is None or not bed.running():
         raise Problem("no control plane is up; run `python3 -m testbed control-plane up`")
-    become(options.program, bed.environment())
+    become(spoken(options.program), bed.environment())
+
+
+def spoken(words: list[str]) -> list[str]:
+    """The command in what follows ``exec``: without the ``--`` that keeps its flags apart."""
+    command = words[1:] if words[:1] == ["--"] else words
+    if not command:
+        raise Problem("exec needs a command, such as `exec -- kubectl get nodes`")
+    return command
 
 
 def become(command: list[str], environment: dict[str, str]) -> None:
-    """Replace this process by ``command``, where a leading ``--`` is dropped."""
-    words = command[1:] if command[:1] == ["--"] else command
-    if not words:
-        raise Problem("exec needs a command, such as `exec -- kubectl get nodes`")
-    os.execvpe(words[0], words, environment)
+    """Replace this process by ``command``."""
+    os.execvpe(command[0], command, environment)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
