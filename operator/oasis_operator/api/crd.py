@@ -1,0 +1,101 @@
+"""The CustomResourceDefinition of OasisDeployment, built from the models."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from oasis_operator.api.base import rule
+from oasis_operator.api.spec import Spec
+from oasis_operator.api.status import Status
+from oasis_operator.api.structural import structural
+
+GROUP = "oasiskv.io"
+VERSION = "v1alpha1"
+API_VERSION = f"{GROUP}/{VERSION}"
+KIND = "OasisDeployment"
+PLURAL = "oasisdeployments"
+CRD_NAME = f"{PLURAL}.{GROUP}"
+
+MAX_NAME = 40
+"""Pods are named ``<name>-<revision>-<role>-<10>-<5>``, which must stay a 63 byte host name... """
+
+
+def _column(name: str, path: str, kind: str = "string", wide: bool = False) -> dict[str, Any]:
+    return {"name": name, "type": kind, "jsonPath": path, "priority": int(wide)}
+
+
+def _condition(kind: str) -> str:
+    return f'.status.conditions[?(@.type=="{kind}")]'
+
+
+COLUMNS = [
+    _column("Ready", f"{_condition('Ready')}.status"),
+    _column("Reason", f"{_condition('Ready')}.reason"),
+    _column("Prefill", ".status.prefill.readyReplicas", "integer"),
+    _column("Decode", ".status.decode.readyReplicas", "integer"),
+    _column("Mode", ".status.mode"),
+    _column("Hit", ".status.hitRate"),
+    _column("Endpoint", ".status.endpoint"),
+    _column("Age", ".metadata.creationTimestamp", "date"),
+    _column("NUMA", f"{_condition('NUMAAligned')}.status", wide=True),
+    _column("Revision", ".status.servingRevision", wide=True),
+]
+
+NAME_RULES = [
+    rule(
+        f"self.metadata.name.size() <= {MAX_NAME}",
+        f"use a name of at most {MAX_NAME} characters: pods and Services are named after it",
+    ),
+    rule(
+        "self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')",
+        "use a name of lower-case letters, digits and '-' that begins with a letter: "
+        "Services are named after it",
+    ),
+]
+
+
+def custom_resource_definition(annotations: dict[str, str] | None = None) -> dict[str, Any]:
+    """The whole CRD as a manifest."""
+    schema = {
+        "type": "object",
+        "description": "One model served by OasisKV: engines, router, and what ties them together.",
+        "required": ["spec"],
+        "x-kubernetes-validations": NAME_RULES,
+        "properties": {
+            "apiVersion": {"type": "string"},
+            "kind": {"type": "string"},
+            "metadata": {"type": "object"},
+            "spec": structural(Spec.model_json_schema(by_alias=True)),
+            "status": structural(Status.model_json_schema(by_alias=True)),
+        },
+    }
+    metadata: dict[str, Any] = {"name": CRD_NAME}
+    if annotations:
+        metadata["annotations"] = annotations
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": metadata,
+        "spec": {
+            "group": GROUP,
+            "scope": "Namespaced",
+            "names": {
+                "kind": KIND,
+                "listKind": f"{KIND}List",
+                "plural": PLURAL,
+                "singular": KIND.lower(),
+                "shortNames": ["odep"],
+                "categories": ["oasiskv"],
+            },
+            "versions": [
+                {
+                    "name": VERSION,
+                    "served": True,
+                    "storage": True,
+                    "additionalPrinterColumns": COLUMNS,
+                    "subresources": {"status": {}},
+                    "schema": {"openAPIV3Schema": schema},
+                }
+            ],
+        },
+    }

@@ -1,0 +1,267 @@
+"""``spec`` of an OasisDeployment."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import ConfigDict, Field
+
+from oasis_operator.api.base import (
+    AbsolutePath,
+    ApiModel,
+    LabelValue,
+    ObjectName,
+    Quantity,
+    TierSize,
+    rule,
+    rules,
+)
+
+
+class SecretKey(ApiModel):
+    """One key of a Secret in the namespace of the OasisDeployment."""
+
+    name: ObjectName
+    key: Annotated[str, Field(min_length=1, max_length=253, pattern=r"^[-._a-zA-Z0-9]+$")]
+
+
+class ImageModel(ApiModel):
+    """A model folder that is already inside the runtime image."""
+
+    path: AbsolutePath
+
+
+class HostPathModel(ApiModel):
+    """A model folder on every node that a pod may run on, mounted read-only."""
+
+    path: AbsolutePath
+
+
+class PvcModel(ApiModel):
+    """A model folder on a PersistentVolumeClaim, mounted read-only."""
+
+    claim_name: ObjectName
+    path: Annotated[
+        str | None,
+        Field(
+            min_length=1,
+            max_length=1024,
+            pattern=r"^[^/:][^:]*$",
+            json_schema_extra=rules(
+                rule("!self.contains('..')", "write a path inside the volume without '..'")
+            ),
+        ),
+    ] = None
+    """Folder inside the volume; absent: the root of the volume."""
+
+
+class HubModel(ApiModel):
+    """A model that each pod downloads from the Hugging Face hub into its own cache."""
+
+    name: Annotated[str, Field(min_length=3, max_length=253, pattern=r"^[-\w.]+/[-\w.]+$")]
+    """Repository, such as ``HuggingFaceTB/SmolLM2-135M-Instruct``."""
+    revision: Annotated[str | None, Field(min_length=1, max_length=128)] = None
+    """Branch, tag or commit; pin a commit so that all pods load the same weights."""
+    token_secret: SecretKey | None = None
+    """Access token for a gated or private repository."""
+
+
+class Model(ApiModel):
+    """Where the weights come from: exactly one of the sources."""
+
+    model_config = ConfigDict(
+        json_schema_extra=rules(
+            rule(
+                "[has(self.image), has(self.hostPath), has(self.pvc), has(self.hub)]"
+                ".filter(x, x).size() == 1",
+                "name exactly one source of the model: image, hostPath, pvc or hub",
+            )
+        )
+    )
+
+    image: ImageModel | None = None
+    host_path: HostPathModel | None = None
+    pvc: PvcModel | None = None
+    hub: HubModel | None = None
+
+
+class Engine(ApiModel):
+    """Settings of vLLM itself."""
+
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    max_model_len: Annotated[int | None, Field(ge=128, le=16777216)] = None
+    """Longest context in tokens; absent: what the model was trained for."""
+    max_num_seqs: Annotated[int, Field(ge=1, le=4096)] = 16
+    """Requests that one engine runs at once."""
+    extra_args: Annotated[
+        list[Annotated[str, Field(max_length=1024)]] | None,
+        Field(min_length=1, max_length=64),
+    ] = None
+    """Passed on to vLLM's server as they are, after the operator's own arguments."""
+
+
+class Prediction(ApiModel):
+    """Whose query selects the blocks of the next step."""
+
+    model_config = ConfigDict(
+        json_schema_extra=rules(
+            rule(
+                "self.ngramMin <= self.ngramMax",
+                "ngramMin must not exceed ngramMax: lower ngramMin or raise ngramMax",
+                ".ngramMin",
+            )
+        )
+    )
+
+    method: Literal["ngram", "previous"] = "ngram"
+    """``ngram`` rides a draft token as a second row; ``previous`` uses the last token's query."""
+    ngram_min: Annotated[int, Field(ge=1, le=16)] = 2
+    ngram_max: Annotated[int, Field(ge=1, le=16)] = 4
+
+
+class Links(ApiModel):
+    """What to do about links that are too slow for the tiers."""
+
+    force: bool = False
+    """Use the tiers even where a link is under its gate."""
+
+
+class Kv(ApiModel):
+    """Tiers of the KV cache and how blocks are selected from them."""
+
+    model_config = ConfigDict(
+        json_schema_extra=rules(
+            rule(
+                "!isQuantity(string(self.fastSize)) || !isQuantity(string(self.hostSize)) || "
+                "quantity(string(self.fastSize)).compareTo(quantity(string(self.hostSize))) <= 0",
+                "fastSize must not exceed hostSize, which holds all KV: raise hostSize",
+                ".fastSize",
+            )
+        )
+    )
+
+    block_tokens: Literal[16, 32, 64, 128] = 32
+    """Tokens in one block."""
+    host_size: TierSize = "4Gi"
+    """Host memory of one engine for the full KV of its requests."""
+    fast_size: TierSize = "1Gi"
+    """Fast memory (HBM on a GPU) of one engine for the pages the next token needs."""
+    mode: Literal["auto", "sparse", "dense"] = "auto"
+    """``auto`` is dense while sparsity would not pay."""
+    budget_tokens: Annotated[int, Field(ge=64, le=131072)] = 2048
+    """Tokens in the selected blocks of one KV head, beside sinks and local window."""
+    sink_tokens: Annotated[int, Field(ge=0, le=1024)] = 64
+    """First tokens of the context that are always attended to."""
+    window_tokens: Annotated[int, Field(ge=1, le=4096)] = 64
+    """Last tokens of the context that are always attended to."""
+    prediction: Prediction = Prediction()
+    links: Links = Links()
+
+
+class Resources(ApiModel):
+    """Compute resources of the container, as in any pod."""
+
+    requests: Annotated[dict[str, Quantity] | None, Field(max_length=16)] = None
+    limits: Annotated[dict[str, Quantity] | None, Field(max_length=16)] = None
+
+
+class Toleration(ApiModel):
+    """As in any pod."""
+
+    key: Annotated[str | None, Field(max_length=316)] = None
+    operator: Literal["Exists", "Equal"] | None = None
+    value: LabelValue | None = None
+    effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = None
+    toleration_seconds: int | None = None
+
+
+class Role(ApiModel):
+    """The pods of one role."""
+
+    replicas: Annotated[int, Field(ge=1, le=512)] = 1
+    resources: Resources | None = None
+    node_selector: Annotated[dict[str, LabelValue] | None, Field(max_length=32)] = None
+    tolerations: Annotated[
+        list[Toleration] | None,
+        Field(max_length=32, json_schema_extra={"x-kubernetes-list-type": "atomic"}),
+    ] = None
+    pod_template: dict[str, Any] | None = None
+    """``metadata`` (labels, annotations) and ``spec`` of the pod, merged strategically over what
+    the operator builds: lists by their usual keys, null deletes."""
+
+
+class Numa(ApiModel):
+    """Placement of an engine's memory and threads relative to its GPU."""
+
+    policy: Literal["required", "preferred", "none"] = "preferred"
+    """``required`` engines do not start unaligned, ``preferred`` ones report it."""
+
+
+class Topology(ApiModel):
+    """Placement inside a node."""
+
+    numa: Numa = Numa()
+
+
+class Router(ApiModel):
+    """The vllm-router in front of the engines."""
+
+    replicas: Annotated[int, Field(ge=1, le=64)] = 1
+    image: Annotated[str | None, Field(min_length=1, max_length=512)] = None
+    """Absent: the operator's default."""
+    resources: Resources | None = None
+
+
+class Security(ApiModel):
+    """Who may use the endpoint."""
+
+    api_key_secret: SecretKey | None = None
+    """Key that clients must send as a bearer token. Absent: no key is asked for."""
+
+
+class Updates(ApiModel):
+    """How a new revision replaces the old one."""
+
+    strategy: Literal["Switch", "Recreate"] = "Switch"
+    """``Switch`` starts the new pods beside the old ones and switches the router when they are
+    ready; ``Recreate`` removes the old pods first, for clusters without room for both."""
+    progress_deadline_seconds: Annotated[int, Field(ge=30, le=86400)] = 900
+    """How long pods may take to become ready before it counts as a failure."""
+
+
+def _memory_holds_the_host_tier(role: str) -> dict[str, str]:
+    limits = f"self.{role}.resources.limits"
+    return rule(
+        f"!has(self.{role}) || !has(self.{role}.resources) || !has({limits}) || "
+        f"!('memory' in {limits}) || !isQuantity(string({limits}['memory'])) || "
+        f"!isQuantity(string(self.kv.hostSize)) || quantity(string({limits}['memory']))"
+        ".isGreaterThan(quantity(string(self.kv.hostSize)))",
+        f"the memory limit of {role} must exceed kv.hostSize, which the engine allocates at "
+        "start: raise the limit or lower kv.hostSize",
+        f".{role}.resources",
+    )
+
+
+class Spec(ApiModel):
+    """One model served with a sparse KV cache."""
+
+    model_config = ConfigDict(
+        json_schema_extra=rules(
+            _memory_holds_the_host_tier("prefill"), _memory_holds_the_host_tier("decode")
+        )
+    )
+
+    model: Model
+    served_model_name: Annotated[str | None, Field(min_length=1, max_length=253)] = None
+    """Name in the OpenAI API; absent: the name of the OasisDeployment."""
+    image: Annotated[str | None, Field(min_length=1, max_length=512)] = None
+    """Runtime image of the engines; absent: the operator's default."""
+    engine: Engine = Engine()
+    kv: Kv = Kv()
+    prefill: Role | None = None
+    """Pods that only prefill. Absent: the decode pods serve requests from prompt to end."""
+    decode: Role = Role()
+    topology: Topology = Topology()
+    router: Router = Router()
+    security: Security = Security()
+    updates: Updates = Updates()

@@ -1,0 +1,58 @@
+"""``status`` of an OasisDeployment."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from oasis_operator.api.base import ApiModel
+
+ConditionStatus = Literal["True", "False", "Unknown"]
+
+
+class Condition(ApiModel):
+    """One observation; the message says what to do about it when it is not as it should be."""
+
+    type: Annotated[str, Field(min_length=1, max_length=316)]
+    status: ConditionStatus
+    reason: Annotated[str, Field(min_length=1, max_length=1024)]
+    message: Annotated[str, Field(max_length=32768)]
+    last_transition_time: Annotated[str, Field(json_schema_extra={"format": "date-time"})]
+    observed_generation: Annotated[int, Field(ge=0)]
+
+
+class RoleStatus(ApiModel):
+    """Pods of one role in the current revision."""
+
+    replicas: int
+    ready_replicas: int
+
+
+class Status(ApiModel):
+    """What the operator observed last."""
+
+    observed_generation: int | None = None
+    revision: str | None = None
+    """Revision that the spec asks for."""
+    serving_revision: str | None = None
+    """Revision that the router sends requests to."""
+    prefill: RoleStatus | None = None
+    decode: RoleStatus | None = None
+    router: RoleStatus | None = None
+    mode: Literal["sparse", "dense"] | None = None
+    """How most decode steps of the last minutes ran."""
+    hit_rate: Annotated[str | None, Field(max_length=8)] = None
+    """Share of selected pages that were resident, as last measured."""
+    endpoint: str | None = None
+    """Base URL of the OpenAI API inside the cluster."""
+    conditions: Annotated[
+        list[Condition] | None,
+        Field(
+            max_length=32,
+            json_schema_extra={
+                "x-kubernetes-list-type": "map",
+                "x-kubernetes-list-map-keys": ["type"],
+            },
+        ),
+    ] = None

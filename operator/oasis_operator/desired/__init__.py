@@ -1,0 +1,1 @@
+"""Pure builders: typed spec -> manifests, one kind of object a file."""

@@ -1,0 +1,68 @@
+"""Everything that an OasisDeployment should consist of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from oasis_operator.api.resource import OasisDeployment
+from oasis_operator.desired import router_access
+from oasis_operator.desired.disruption_budget import disruption_budget
+from oasis_operator.desired.metadata import HASH_ANNOTATION, Component, Manifest
+from oasis_operator.desired.network_policy import network_policy
+from oasis_operator.desired.revision import content_hash
+from oasis_operator.desired.rollout import Rollout
+from oasis_operator.desired.router import router_deployment
+from oasis_operator.desired.service import engine_service, router_service
+from oasis_operator.desired.workload import revision_of, role_contents, role_objects
+
+
+@dataclass(frozen=True)
+class Images:
+    """Images of the pods."""
+
+    engine: str
+    router: str
+
+
+@dataclass(frozen=True)
+class Desired:
+    """``objects`` in the order they are to be applied."""
+
+    rollout: Rollout
+    objects: tuple[Manifest, ...]
+
+
+def desired(od: OasisDeployment, images: Images, decide: Callable[[str], Rollout]) -> Desired:
+    """All objects of ``od``.
+
+    Args:
+        od: the custom resource.
+        images: images to run, already resolved from spec, cluster and defaults.
+        decide: revision of the spec -> the step of the rollout that the cluster allows.
+    """
+    contents = role_contents(od, images.engine)
+    revision = revision_of(contents)
+    rollout = decide(revision)
+    components = [content.role.component for content in contents]
+    objects: list[Manifest] = [
+        router_access.service_account(od),
+        router_access.role(od),
+        router_access.role_binding(od),
+        *(network_policy(od, component) for component in components),
+        *(engine_service(od, component) for component in components),
+        router_service(od),
+        *(disruption_budget(od, component) for component in (*components, Component.ROUTER)),
+    ]
+    for content in contents:
+        objects.extend(role_objects(od, content, revision))
+    # While another revision serves, the router stays as it is: it may be in another mode.
+    if rollout.serving == revision:
+        objects.append(router_deployment(od, images.router, revision))
+    return Desired(rollout, tuple(_marked(item) for item in objects))
+
+
+def _marked(item: Manifest) -> Manifest:
+    """With the hash of its own content, by which a changed manifest is told from drift."""
+    metadata = item["metadata"] | {"annotations": {HASH_ANNOTATION: content_hash(item, 16)}}
+    return item | {"metadata": metadata}

@@ -1,0 +1,59 @@
+"""spec -> the engine's configuration file."""
+
+from __future__ import annotations
+
+import yaml
+
+from oasis_operator.api.quantity import quantity_bytes
+from oasis_operator.api.resource import OasisDeployment
+from oasis_operator.desired.model import model_source
+from oasis_operator.desired.roles import RolePlan
+from oasis_runtime.contract import (
+    EngineConfig,
+    LinkConfig,
+    NumaConfig,
+    PredictionConfig,
+    SelectionConfig,
+    TierConfig,
+)
+
+
+def engine_config(od: OasisDeployment, role: RolePlan) -> EngineConfig:
+    """Configuration of one role's engines.
+
+    ``transfer.host`` is not in it: every pod has its own, from its environment.
+    """
+    spec, kv = od.spec, od.spec.kv
+    source = model_source(spec.model)
+    return EngineConfig(
+        model=source.path,
+        served_model_name=spec.served_model_name or od.name,
+        role=role.engine,
+        dtype=spec.engine.dtype,
+        max_model_len=spec.engine.max_model_len,
+        max_num_seqs=spec.engine.max_num_seqs,
+        tiers=TierConfig(
+            block_tokens=kv.block_tokens,
+            host_bytes=quantity_bytes(kv.host_size),
+            fast_bytes=quantity_bytes(kv.fast_size),
+        ),
+        selection=SelectionConfig(
+            mode=kv.mode,
+            budget_tokens=kv.budget_tokens,
+            sink_tokens=kv.sink_tokens,
+            window_tokens=kv.window_tokens,
+        ),
+        prediction=PredictionConfig(
+            method=kv.prediction.method,
+            ngram_min=kv.prediction.ngram_min,
+            ngram_max=kv.prediction.ngram_max,
+        ),
+        links=LinkConfig(force=kv.links.force),
+        numa=NumaConfig(policy=spec.topology.numa.policy),
+        extra_args=(*source.args, *(spec.engine.extra_args or ())),
+    )
+
+
+def engine_yaml(config: EngineConfig) -> str:
+    """Only what differs from the defaults, so that a new field with a default changes no pod."""
+    return yaml.safe_dump(config.model_dump(mode="json", exclude_defaults=True), sort_keys=True)

@@ -1,0 +1,141 @@
+"""Pod template of an engine."""
+
+from __future__ import annotations
+
+from pathlib import PurePosixPath
+from typing import Any
+
+from oasis_operator.api.resource import OasisDeployment
+from oasis_operator.api.spec import Resources
+from oasis_operator.desired.metadata import Manifest, labels, selector
+from oasis_operator.desired.model import model_source, secret_env
+from oasis_operator.desired.override import merged
+from oasis_operator.desired.probes import http_probe, startup_probe
+from oasis_operator.desired.roles import RolePlan
+from oasis_operator.desired.security_context import container_security, pod_security
+from oasis_runtime.contract import (
+    DRAIN_MARGIN_SECONDS,
+    ENGINE_CONFIG_PATH,
+    HTTP_PORT,
+    LEASE_SECONDS,
+    TRANSFER_PORT,
+)
+
+ENGINE_CONTAINER = "engine"
+HOME = "/home/oasiskv"
+PRE_STOP_SECONDS = 3
+"""The router takes a terminating pod out within a second; until then the pod still listens."""
+
+
+def grace_seconds() -> int:
+    """Longest that a draining pod may need: pre-stop, the longest lease of a reader, a margin."""
+    return int(PRE_STOP_SECONDS + LEASE_SECONDS + DRAIN_MARGIN_SECONDS)
+
+
+def engine_pod(od: OasisDeployment, role: RolePlan, image: str, config_map: str) -> Manifest:
+    """The template without its revision, with the user's override merged over it."""
+    template: Manifest = {
+        "metadata": {
+            "labels": labels(od, role.component),
+            "annotations": scrape_annotations(HTTP_PORT),
+        },
+        "spec": _pod_spec(od, role, image, config_map),
+    }
+    template = merged(template, role.spec.pod_template or {})
+    # Selectors, the router's discovery and the operator's own watch stand on these.
+    template["metadata"]["labels"] |= selector(od, role.component)
+    return template
+
+
+def scrape_annotations(port: int) -> dict[str, str]:
+    """What Prometheus configurations for pods conventionally look for."""
+    return {
+        "prometheus.io/scrape": "true",
+        "prometheus.io/port": str(port),
+        "prometheus.io/path": "/metrics",
+    }
+
+
+def resources(section: Resources | None) -> Manifest:
+    """The container's resources as the API writes them."""
+    if section is None:
+        return {}
+    return {
+        name: {key: str(value) for key, value in amounts.items()}
+        for name, amounts in (("requests", section.requests), ("limits", section.limits))
+        if amounts
+    }
+
+
+def _pod_spec(od: OasisDeployment, role: RolePlan, image: str, config_map: str) -> Manifest:
+    source = model_source(od.spec.model)
+    scratch = (("tmp", "/tmp"), ("home", HOME))
+    volumes: list[Manifest] = [
+        {"name": "config", "configMap": {"name": config_map}},
+        *({"name": name, "emptyDir": {}} for name, _ in scratch),
+        {"name": "shm", "emptyDir": {"medium": "Memory"}},
+        *source.volumes,
+    ]
+    mounts: list[Manifest] = [
+        {
+            "name": "config",
+            "mountPath": str(PurePosixPath(ENGINE_CONFIG_PATH).parent),
+            "readOnly": True,
+        },
+        *({"name": name, "mountPath": path} for name, path in scratch),
+        {"name": "shm", "mountPath": "/dev/shm"},
+        *source.mounts,
+    ]
+    container: Manifest = {
+        "name": ENGINE_CONTAINER,
+        "image": image,
+        "command": ["python", "-m", "oasis_runtime", "serve", "--config", ENGINE_CONFIG_PATH],
+        "env": _environment(od, list(source.env)),
+        "ports": [
+            {"name": "http", "containerPort": HTTP_PORT, "protocol": "TCP"},
+            {"name": "transfer", "containerPort": TRANSFER_PORT, "protocol": "TCP"},
+        ],
+        "resources": resources(role.spec.resources),
+        "volumeMounts": mounts,
+        "securityContext": container_security(),
+        "startupProbe": startup_probe("/health", od.spec.updates.progress_deadline_seconds),
+        "readinessProbe": http_probe("/health", period=5, failures=3),
+        "livenessProbe": http_probe("/health", period=10, failures=6),
+        "lifecycle": {"preStop": {"sleep": {"seconds": PRE_STOP_SECONDS}}},
+        # An engine that gives up writes why; one that crashes leaves the end of its log.
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+    }
+    spec: Manifest = {
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "securityContext": pod_security(),
+        "terminationGracePeriodSeconds": grace_seconds(),
+        "containers": [container],
+        "volumes": volumes,
+    }
+    if role.spec.node_selector:
+        spec["nodeSelector"] = dict(role.spec.node_selector)
+    if role.spec.tolerations:
+        spec["tolerations"] = [
+            toleration.model_dump(by_alias=True, exclude_none=True)
+            for toleration in role.spec.tolerations
+        ]
+    return spec
+
+
+def _environment(od: OasisDeployment, source: list[Manifest]) -> list[Any]:
+    env: list[Manifest] = [
+        {
+            "name": "OASIS_TRANSFER_HOST",
+            "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}},
+        },
+        {"name": "HOME", "value": HOME},
+        # The number that the pod runs as has no name in the image's /etc/passwd.
+        {"name": "USER", "value": "oasiskv"},
+        {"name": "VLLM_NO_USAGE_STATS", "value": "1"},
+        *source,
+    ]
+    key = od.spec.security.api_key_secret
+    if key is not None:
+        env.append(secret_env("VLLM_API_KEY", key))
+    return env

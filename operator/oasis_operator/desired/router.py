@@ -1,0 +1,154 @@
+"""The router: vllm-router 0.1.17 with Kubernetes discovery of one revision's pods."""
+
+from __future__ import annotations
+
+from oasis_operator.api.resource import OasisDeployment
+from oasis_operator.desired.metadata import (
+    REVISION_LABEL,
+    Component,
+    Manifest,
+    component_name,
+    labels,
+    manifest,
+    selector,
+)
+from oasis_operator.desired.model import secret_env
+from oasis_operator.desired.pod import HOME, PRE_STOP_SECONDS, resources, scrape_annotations
+from oasis_operator.desired.probes import TIMEOUT_SECONDS, http_probe, tcp_probe
+from oasis_operator.desired.roles import is_disaggregated
+from oasis_operator.desired.security_context import container_security, pod_security
+from oasis_operator.desired.service import models_url
+from oasis_runtime.contract import HTTP_PORT, ROUTER_METRICS_PORT, ROUTER_PORT
+
+ROUTER_CONTAINER = "router"
+HEALTH_CHECK_SECONDS = 2
+"""In P/D mode the router does not retry and drops a dead worker only after three failed checks;
+its default of 60 s between checks would fail requests for three minutes."""
+STREAM_SECONDS = 120
+"""A terminating router finishes its running streams; after this long they are cut."""
+
+# In P/D mode the router replaces the client's key with its own, so it must check the client's
+# first. It can, against any URL that answers 200 only to the right key, but its command line
+# has no flag for that.
+_LAUNCH_WITH_KEY_CHECK = """\
+import sys
+from vllm_router.launch_router import launch_router, parse_router_args
+args = parse_router_args(sys.argv[2:])
+args.api_key_validation_urls = [sys.argv[1]]
+launch_router(args)
+"""
+# With the check on, every path of the router wants the key, and an httpGet probe cannot read one.
+_READY_WITH_KEY = f"""\
+import os, urllib.request
+key = os.environ['OPENAI_API_KEY']
+url = 'http://127.0.0.1:{ROUTER_PORT}/readiness'
+request = urllib.request.Request(url, headers={{'Authorization': 'Bearer ' + key}})
+urllib.request.urlopen(request, timeout=4)
+"""
+
+
+def router_deployment(od: OasisDeployment, image: str, revision: str) -> Manifest:
+    """Sends requests to the engines of ``revision`` and to no others."""
+    name = component_name(od, Component.ROUTER)
+    chosen = selector(od, Component.ROUTER)
+    return manifest(
+        od, "apps/v1", "Deployment", name, Component.ROUTER, {REVISION_LABEL: revision}
+    ) | {
+        "spec": {
+            "replicas": od.spec.router.replicas,
+            "revisionHistoryLimit": 1,
+            "strategy": {
+                "type": "RollingUpdate",
+                "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0},
+            },
+            "selector": {"matchLabels": chosen},
+            "template": {
+                "metadata": {
+                    "labels": labels(od, Component.ROUTER),
+                    "annotations": scrape_annotations(ROUTER_METRICS_PORT),
+                },
+                "spec": {
+                    "serviceAccountName": name,
+                    "enableServiceLinks": False,
+                    "securityContext": pod_security(),
+                    "terminationGracePeriodSeconds": PRE_STOP_SECONDS + STREAM_SECONDS,
+                    "containers": [_container(od, image, revision)],
+                    "volumes": [
+                        {"name": "tmp", "emptyDir": {}},
+                        {"name": "home", "emptyDir": {}},
+                    ],
+                },
+            },
+        }
+    }
+
+
+def _container(od: OasisDeployment, image: str, revision: str) -> Manifest:
+    container: Manifest = {
+        "name": ROUTER_CONTAINER,
+        "image": image,
+        "command": ["vllm-router"],
+        "args": _arguments(od, revision),
+        "env": [{"name": "HOME", "value": HOME}],
+        "ports": [
+            {"name": "http", "containerPort": ROUTER_PORT, "protocol": "TCP"},
+            {"name": "metrics", "containerPort": ROUTER_METRICS_PORT, "protocol": "TCP"},
+        ],
+        "resources": resources(od.spec.router.resources),
+        "volumeMounts": [
+            {"name": "tmp", "mountPath": "/tmp"},
+            {"name": "home", "mountPath": HOME},
+        ],
+        "securityContext": container_security(),
+        # /readiness says whether each role has a worker; /health is 200 without any.
+        "readinessProbe": http_probe("/readiness", period=2, failures=3),
+        "livenessProbe": http_probe("/liveness", period=10, failures=6),
+        "lifecycle": {"preStop": {"sleep": {"seconds": PRE_STOP_SECONDS}}},
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+    }
+    key = od.spec.security.api_key_secret
+    if key is not None:
+        container["env"].append(secret_env("OPENAI_API_KEY", key))
+        if is_disaggregated(od):
+            _check_keys(od, container)
+    return container
+
+
+def _check_keys(od: OasisDeployment, container: Manifest) -> None:
+    url = models_url(od, Component.PREFILL)
+    container["command"] = ["python", "-c", _LAUNCH_WITH_KEY_CHECK, url]
+    container["livenessProbe"] = tcp_probe(period=10, failures=6)
+    container["readinessProbe"] = {
+        "exec": {"command": ["python", "-c", _READY_WITH_KEY]},
+        "periodSeconds": 5,
+        "timeoutSeconds": TIMEOUT_SECONDS,
+        "failureThreshold": 3,
+    }
+
+
+def _arguments(od: OasisDeployment, revision: str) -> list[str]:
+    def pods(component: Component) -> list[str]:
+        chosen = selector(od, component) | {REVISION_LABEL: revision}
+        return [f"{key}={value}" for key, value in chosen.items()]
+
+    if is_disaggregated(od):
+        mode = [
+            "--vllm-pd-disaggregation",
+            "--prefill-selector",
+            *pods(Component.PREFILL),
+            "--decode-selector",
+            *pods(Component.DECODE),
+        ]
+    else:
+        mode = ["--selector", *pods(Component.DECODE)]
+    return [
+        "--host=0.0.0.0",
+        f"--port={ROUTER_PORT}",
+        "--prometheus-host=0.0.0.0",
+        f"--prometheus-port={ROUTER_METRICS_PORT}",
+        f"--health-check-interval-secs={HEALTH_CHECK_SECONDS}",
+        "--service-discovery",
+        f"--service-discovery-port={HTTP_PORT}",
+        f"--service-discovery-namespace={od.namespace}",
+        *mode,
+    ]

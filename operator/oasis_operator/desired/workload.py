@@ -1,0 +1,70 @@
+"""Engine Deployments with their configuration: one pair per role and revision."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+
+from oasis_operator.api.resource import OasisDeployment
+from oasis_operator.desired.config_map import CONFIG_VOLUME, config_map
+from oasis_operator.desired.engine_config import engine_config, engine_yaml
+from oasis_operator.desired.metadata import (
+    REVISION_LABEL,
+    Manifest,
+    manifest,
+    selector,
+    workload_name,
+)
+from oasis_operator.desired.pod import engine_pod
+from oasis_operator.desired.revision import content_hash
+from oasis_operator.desired.roles import RolePlan, role_plans
+
+
+@dataclass(frozen=True)
+class RoleContent:
+    """What one role's pods are, before the revision that follows from it is known."""
+
+    role: RolePlan
+    config: str
+    template: Manifest
+
+
+def role_contents(od: OasisDeployment, image: str) -> tuple[RoleContent, ...]:
+    """The content of every role."""
+    return tuple(
+        RoleContent(
+            role, engine_yaml(engine_config(od, role)), engine_pod(od, role, image, config_map="")
+        )
+        for role in role_plans(od)
+    )
+
+
+def revision_of(contents: tuple[RoleContent, ...]) -> str:
+    """Prefill and decode change together, so one revision covers both. Replicas are not in it."""
+    return content_hash(
+        {c.role.component.value: {"config": c.config, "template": c.template} for c in contents}
+    )
+
+
+def role_objects(od: OasisDeployment, content: RoleContent, revision: str) -> list[Manifest]:
+    """ConfigMap and Deployment of one role in one revision."""
+    component = content.role.component
+    name = workload_name(od, revision, component)
+    chosen = selector(od, component) | {REVISION_LABEL: revision}
+    template = copy.deepcopy(content.template)
+    template["metadata"]["labels"] |= chosen
+    for volume in template["spec"]["volumes"]:
+        if volume["name"] == CONFIG_VOLUME:
+            volume["configMap"]["name"] = name
+    deployment = manifest(
+        od, "apps/v1", "Deployment", name, component, {REVISION_LABEL: revision}
+    ) | {
+        "spec": {
+            "replicas": content.role.spec.replicas,
+            "revisionHistoryLimit": 1,
+            "progressDeadlineSeconds": od.spec.updates.progress_deadline_seconds,
+            "selector": {"matchLabels": chosen},
+            "template": template,
+        }
+    }
+    return [config_map(od, component, revision, name, content.config), deployment]

@@ -1,0 +1,133 @@
+"""What the cluster has of one OasisDeployment, as read from its objects."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from oasis_operator.desired.metadata import COMPONENT_LABEL, REVISION_LABEL, Component, Manifest
+from oasis_operator.desired.pod import ENGINE_CONTAINER
+from oasis_operator.desired.rollout import RevisionState, RouterState
+from oasis_operator.desired.router import ROUTER_CONTAINER
+from oasis_operator.reconcile.pods import PodView
+
+
+class ObjectKey(NamedTuple):
+    """Kind and name; the namespace is that of the OasisDeployment."""
+
+    kind: str
+    name: str
+
+    @classmethod
+    def of(cls, manifest: Mapping[str, Any]) -> ObjectKey:
+        return cls(manifest["kind"], manifest["metadata"]["name"])
+
+
+@dataclass(frozen=True)
+class DeploymentView:
+    """Progress of one Deployment, as far as its controller has seen the latest spec."""
+
+    revision: str
+    component: Component
+    images: Mapping[str, str]
+    wanted: int
+    ready: int
+    available: int
+    updated: int
+    current: bool
+    """The Deployment's controller has seen this generation."""
+    total: int
+    established: bool
+    deadline_exceeded: bool
+    failure: str
+    """Why its controller cannot create pods, such as an exceeded quota; empty if it can."""
+
+    @classmethod
+    def of(cls, body: Manifest) -> DeploymentView:
+        metadata, spec, status = body["metadata"], body["spec"], body.get("status") or {}
+        conditions = {c["type"]: c for c in status.get("conditions") or []}
+        progressing = conditions.get("Progressing", {})
+        failing = conditions.get("ReplicaFailure", {})
+        containers = spec["template"]["spec"]["containers"]
+        return cls(
+            revision=metadata["labels"].get(REVISION_LABEL, ""),
+            component=Component(metadata["labels"][COMPONENT_LABEL]),
+            images={item["name"]: item.get("image", "") for item in containers},
+            wanted=spec.get("replicas", 1),
+            ready=status.get("readyReplicas") or 0,
+            available=status.get("availableReplicas") or 0,
+            updated=status.get("updatedReplicas") or 0,
+            total=status.get("replicas") or 0,
+            current=status.get("observedGeneration", 0) >= metadata.get("generation", 0),
+            # Stays after the rollout was complete once, also while pods are not ready later.
+            established=progressing.get("reason") == "NewReplicaSetAvailable",
+            deadline_exceeded=progressing.get("reason") == "ProgressDeadlineExceeded",
+            failure=failing.get("message", "") if failing.get("status") == "True" else "",
+        )
+
+    @property
+    def complete(self) -> bool:
+        """All wanted pods run the current template and are available, and no others are left."""
+        return (
+            self.current
+            and self.updated == self.wanted == self.total
+            and self.available >= self.wanted
+        )
+
+
+@dataclass(frozen=True)
+class Observed:
+    """Owned objects and pods of one OasisDeployment."""
+
+    objects: Mapping[ObjectKey, Manifest] = field(default_factory=dict)
+    pods: tuple[PodView, ...] = ()
+
+    def deployments(self) -> list[DeploymentView]:
+        return [
+            DeploymentView.of(body)
+            for key, body in self.objects.items()
+            if key.kind == "Deployment"
+        ]
+
+    def engine(self, revision: str, component: Component) -> DeploymentView | None:
+        for view in self.deployments():
+            if view.revision == revision and view.component is component:
+                return view
+        return None
+
+    def router_view(self) -> DeploymentView | None:
+        return next((v for v in self.deployments() if v.component is Component.ROUTER), None)
+
+    def router(self) -> RouterState | None:
+        view = self.router_view()
+        return RouterState(view.revision, view.complete) if view else None
+
+    def revisions(self) -> dict[str, RevisionState]:
+        """State of every revision that has engine Deployments."""
+        engines: dict[str, list[DeploymentView]] = {}
+        for view in self.deployments():
+            if view.component is not Component.ROUTER:
+                engines.setdefault(view.revision, []).append(view)
+        return {
+            revision: RevisionState(
+                available=all(v.current and v.available >= v.wanted for v in views),
+                established=all(v.established for v in views),
+            )
+            for revision, views in engines.items()
+        }
+
+    def proven_image(self, component: Component) -> str | None:
+        """Image that the serving pods of a component run, once they were complete with it.
+
+        A spec without an image keeps it, so that an operator with another default changes no
+        pod; one that never worked is no reason to stay.
+        """
+        router = self.router_view()
+        view = router
+        if router is not None and component is not Component.ROUTER:
+            view = self.engine(router.revision, component)
+        if view is None or not view.established:
+            return None
+        name = ROUTER_CONTAINER if component is Component.ROUTER else ENGINE_CONTAINER
+        return view.images.get(name)

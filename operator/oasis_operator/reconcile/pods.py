@@ -1,0 +1,143 @@
+"""Pods, and why one does not become ready."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from oasis_operator.desired.metadata import COMPONENT_LABEL, REVISION_LABEL
+
+EX_CONFIG = 78
+"""Exit status of an engine that cannot work with its configuration (sysexits.h); the sentence
+that says why is its termination message."""
+CONFIGURATION_REJECTED = "ConfigurationRejected"
+MESSAGE_LIMIT = 1000
+
+_IMAGE_REASONS = frozenset(
+    {"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull",
+     "ImageInspectError", "RegistryUnavailable"}
+)  # fmt: skip
+_CREATE_REASONS = frozenset(
+    {"CreateContainerConfigError", "CreateContainerError", "RunContainerError"}
+)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What keeps a pod from being ready. ``reason`` is one word for machines."""
+
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True)
+class PodView:
+    """What the operator looks at in a pod."""
+
+    name: str
+    uid: str
+    component: str
+    revision: str
+    ready: bool
+    terminating: bool
+    starting: bool
+    """Bound to a node, but its container has not been created."""
+    problem: Problem | None
+
+    @classmethod
+    def of(cls, body: Mapping[str, Any]) -> PodView:
+        metadata, status = body["metadata"], body.get("status") or {}
+        labels = metadata.get("labels") or {}
+        conditions = {c["type"]: c for c in status.get("conditions") or []}
+        ready = conditions.get("Ready", {}).get("status") == "True"
+        return cls(
+            name=metadata["name"],
+            uid=metadata["uid"],
+            component=labels.get(COMPONENT_LABEL, ""),
+            revision=labels.get(REVISION_LABEL, ""),
+            ready=ready,
+            terminating=metadata.get("deletionTimestamp") is not None,
+            starting=_is_starting(status, conditions),
+            problem=None if ready else _problem(status, conditions),
+        )
+
+
+def _containers(status: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Init containers first: until they are done the others only wait."""
+    return [
+        *(status.get("initContainerStatuses") or []),
+        *(status.get("containerStatuses") or []),
+    ]
+
+
+def _is_starting(status: Mapping[str, Any], conditions: Mapping[str, Mapping[str, Any]]) -> bool:
+    scheduled = conditions.get("PodScheduled", {}).get("status") == "True"
+    waiting = [
+        (container.get("state") or {}).get("waiting", {}).get("reason")
+        for container in _containers(status)
+    ]
+    return (
+        scheduled
+        and status.get("phase") == "Pending"
+        and all(reason in ("ContainerCreating", "PodInitializing") for reason in waiting)
+    )
+
+
+def _problem(
+    status: Mapping[str, Any], conditions: Mapping[str, Mapping[str, Any]]
+) -> Problem | None:
+    if status.get("phase") == "Failed" and status.get("reason"):
+        # The kubelet refused or evicted it: TopologyAffinityError, UnexpectedAdmissionError, ...
+        return Problem(status["reason"], _short(status.get("message", "")))
+    scheduled = conditions.get("PodScheduled", {})
+    if scheduled.get("status") == "False":
+        return Problem(
+            "Unschedulable", f"no node can take the pod: {_short(scheduled.get('message', ''))}"
+        )
+    for container in _containers(status):
+        problem = _container_problem(container)
+        if problem is not None:
+            return problem
+    return None
+
+
+def _container_problem(container: Mapping[str, Any]) -> Problem | None:
+    state, last = container.get("state") or {}, container.get("lastState") or {}
+    waiting = state.get("waiting") or {}
+    reason, message = waiting.get("reason", ""), _short(waiting.get("message", ""))
+    if reason in _IMAGE_REASONS:
+        return Problem("ImagePullFailed", f"image {container['image']} cannot be pulled: {message}")
+    if reason in _CREATE_REASONS:
+        return Problem("ContainerNotCreated", message)
+    ended = state.get("terminated") or last.get("terminated")
+    if ended is None or container.get("ready") or _finished_well(container, state):
+        return None
+    return _exit_problem(ended)
+
+
+def _finished_well(container: Mapping[str, Any], state: Mapping[str, Any]) -> bool:
+    """An init container that has done its work."""
+    return bool(
+        (state.get("terminated") or {}).get("exitCode") == 0 and not container.get("started")
+    )
+
+
+def _exit_problem(ended: Mapping[str, Any]) -> Problem:
+    code, message = ended.get("exitCode", 0), _short(ended.get("message", ""))
+    if code == EX_CONFIG:
+        return Problem(CONFIGURATION_REJECTED, message or "the engine gave no reason: see its log")
+    if ended.get("reason") == "OOMKilled":
+        return Problem(
+            "OutOfMemory",
+            "the container was killed for using more than its memory limit: raise "
+            "resources.limits.memory or lower kv.hostSize",
+        )
+    told = f": {message}" if message else "; see its log"
+    return Problem("Crashed", f"the container ended with exit code {code}{told}")
+
+
+def _short(message: str) -> str:
+    text = " ".join(message.split())
+    # The end of a log says more than its beginning.
+    return text if len(text) <= MESSAGE_LIMIT else f"... {text[-MESSAGE_LIMIT:]}"

@@ -1,0 +1,54 @@
+"""RouterReady, and Ready: whether what the spec asks for is served."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from oasis_operator.desired.rollout import Rollout
+from oasis_operator.reconcile.conditions import READY, ROUTER_READY, Draft
+from oasis_operator.reconcile.observed import DeploymentView
+from oasis_operator.reconcile.pods import PodView
+
+
+def router_condition(
+    view: DeploymentView | None, pods: Iterable[PodView], rollout: Rollout
+) -> Draft:
+    """Router pods are ready when they know a ready pod of each role."""
+    if view is None:
+        return Draft(ROUTER_READY, "False", "Creating", "the router Deployment is being created")
+    if rollout.serving != rollout.target:
+        return Draft(
+            ROUTER_READY,
+            "False",
+            "Updating",
+            f"the router sends requests to revision {rollout.serving} until the pods of "
+            f"revision {rollout.target} are ready",
+        )
+    if view.complete:
+        return Draft(ROUTER_READY, "True", "AllReady", f"all {view.wanted} router pods are ready")
+    count = f"{view.available} of {view.wanted} router pods are ready"
+    if view.failure:
+        return Draft(ROUTER_READY, "False", "PodsNotCreated", f"{count}: {view.failure}", True)
+    for pod in sorted(pods, key=lambda p: p.name):
+        if pod.problem is not None and not pod.terminating:
+            return Draft(
+                ROUTER_READY,
+                "False",
+                pod.problem.reason,
+                f"{count}; pod {pod.name}: {pod.problem.message}",
+                True,
+            )
+    return Draft(
+        ROUTER_READY,
+        "False",
+        "WaitingForEngines",
+        f"{count}; a router is ready once it knows a ready pod of each role",
+    )
+
+
+def ready_condition(parts: Iterable[Draft]) -> Draft:
+    """True if all parts are; otherwise the first part that is not says why."""
+    for part in parts:
+        if part.status != "True":
+            return Draft(READY, "False", part.reason, f"{part.type}: {part.message}")
+    return Draft(READY, "True", "Serving", "prefill, decode and router pods serve this spec")

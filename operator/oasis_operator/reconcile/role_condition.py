@@ -1,0 +1,78 @@
+"""PrefillReady and DecodeReady: whether a role's pods serve, and if not, what is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from oasis_operator.desired.metadata import Component
+from oasis_operator.desired.model import MODEL_MOUNT
+from oasis_operator.reconcile.conditions import DECODE_READY, PREFILL_READY, Draft
+from oasis_operator.reconcile.observed import DeploymentView
+from oasis_operator.reconcile.pods import CONFIGURATION_REJECTED, PodView
+from oasis_runtime.contract import HTTP_PORT
+
+CONDITION_TYPE = {Component.PREFILL: PREFILL_READY, Component.DECODE: DECODE_READY}
+
+
+def role_condition(
+    component: Component,
+    view: DeploymentView | None,
+    pods: Iterable[PodView],
+    warnings: Mapping[str, str],
+    model: str,
+) -> Draft:
+    """The condition of one role.
+
+    Args:
+        component: the role.
+        view: its Deployment in the revision that the spec asks for.
+        pods: pods of that Deployment.
+        warnings: pod uid -> the kubelet's last complaint about starting it.
+        model: where the spec says that the model is.
+    """
+    kind = CONDITION_TYPE[component]
+    if view is None:
+        return Draft(kind, "False", "Creating", f"the {component} Deployment is being created")
+    if view.complete and view.ready >= view.wanted:
+        return Draft(kind, "True", "AllReady", f"all {view.wanted} {component} pods are ready")
+    count = f"{view.ready} of {view.wanted} {component} pods are ready"
+    if view.failure:
+        return Draft(
+            kind, "False", "PodsNotCreated", f"{count}; none can be created: {view.failure}", True
+        )
+    waiting = sorted((p for p in pods if not p.ready and not p.terminating), key=lambda p: p.name)
+    for pod in waiting:
+        if pod.problem is not None:
+            # Inside the pod the model has another path than the one that the user wrote.
+            rejected = pod.problem.reason == CONFIGURATION_REJECTED
+            told = f" ({MODEL_MOUNT} is {model})" if MODEL_MOUNT in pod.problem.message else ""
+            if rejected and not told and model not in pod.problem.message:
+                told = f" ({model})"
+            return Draft(
+                kind,
+                "False",
+                pod.problem.reason,
+                f"{count}; pod {pod.name}: {pod.problem.message}{told}",
+                True,
+            )
+    for pod in waiting:
+        if pod.uid in warnings:
+            return Draft(
+                kind,
+                "False",
+                "PodNotStarted",
+                f"{count}; pod {pod.name} cannot start: {warnings[pod.uid]} (model: {model})",
+                True,
+            )
+    if view.deadline_exceeded:
+        silent = ", ".join(pod.name for pod in waiting) or "none was created"
+        return Draft(
+            kind,
+            "False",
+            "ProgressDeadlineExceeded",
+            f"{count} after the progress deadline; pods that run but do not answer GET /health "
+            f"on port {HTTP_PORT}: {silent}; see their logs, or raise "
+            "spec.updates.progressDeadlineSeconds if the model takes longer to load",
+            True,
+        )
+    return Draft(kind, "False", "Starting", f"{count}; the others are starting")

@@ -1,0 +1,134 @@
+"""NUMAAligned, TransportHealthy and SparsityHealthy, from the engines' metrics.
+
+No data is ``Unknown``: it never counts as zero and never as health.
+"""
+
+from __future__ import annotations
+
+from oasis_operator.api.resource import OasisDeployment
+from oasis_operator.api.status import ConditionStatus
+from oasis_operator.reconcile.conditions import (
+    NUMA_ALIGNED,
+    SPARSITY_HEALTHY,
+    TRANSPORT_HEALTHY,
+    Draft,
+)
+from oasis_operator.signals.prometheus import NoSignals, Signals
+
+MIN_RESIDENT_RATIO = 0.9
+MAX_LATE_RATIO = 0.05
+MIN_MASS_RECALL = 0.9
+MAX_DENSE_SHARE = 0.5
+
+
+def signal_conditions(od: OasisDeployment, signals: Signals | NoSignals) -> list[Draft]:
+    """The three conditions that need metrics."""
+    if isinstance(signals, NoSignals):
+        kinds = (NUMA_ALIGNED, TRANSPORT_HEALTHY, SPARSITY_HEALTHY)
+        return [Draft(kind, "Unknown", signals.reason, signals.message) for kind in kinds]
+    return [_numa(od, signals), _transport(signals), _sparsity(od, signals)]
+
+
+def serving_mode(signals: Signals | NoSignals) -> str | None:
+    """How most decode steps ran; ``None`` without any."""
+    share = _dense_share(signals) if isinstance(signals, Signals) else None
+    if share is None:
+        return None
+    return "dense" if share > MAX_DENSE_SHARE else "sparse"
+
+
+def hit_rate(signals: Signals | NoSignals) -> str | None:
+    """Residency hit rate with two digits; ``None`` without data."""
+    if isinstance(signals, NoSignals) or signals.resident_ratio is None:
+        return None
+    return f"{signals.resident_ratio:.2f}"
+
+
+def _dense_share(signals: Signals) -> float | None:
+    total = sum(signals.steps_by_mode.values())
+    return signals.steps_by_mode.get("dense", 0.0) / total if total > 0 else None
+
+
+def _numa(od: OasisDeployment, signals: Signals) -> Draft:
+    def draft(status: ConditionStatus, reason: str, message: str) -> Draft:
+        return Draft(NUMA_ALIGNED, status, reason, message)
+
+    if od.spec.topology.numa.policy == "none":
+        return draft("Unknown", "NotAsked", "spec.topology.numa.policy is none")
+    if not signals.numa_by_pod:
+        return draft("Unknown", "NoData", "no engine has reported its NUMA placement yet")
+    unaligned = sorted(pod for pod, value in signals.numa_by_pod.items() if value == 0)
+    if unaligned:
+        return draft(
+            "False",
+            "NotAligned",
+            f"CPUs or memory are not on the NUMA node of the GPU in {', '.join(unaligned)}: let "
+            "the kubelet align pods (topologyManagerPolicy single-numa-node, static CPU manager) "
+            "and give the role equal integer CPU requests and limits",
+        )
+    if any(value < 0 for value in signals.numa_by_pod.values()):
+        return draft("Unknown", "NoDevice", "engines have no device with a NUMA node to align with")
+    return draft("True", "Aligned", "CPUs and memory are on the NUMA node of the GPU in every pod")
+
+
+def _transport(signals: Signals) -> Draft:
+    def draft(status: ConditionStatus, reason: str, message: str) -> Draft:
+        return Draft(TRANSPORT_HEALTHY, status, reason, message)
+
+    if not signals.enabled_by_link:
+        return draft("Unknown", "NoData", "no engine has reported its links yet")
+    disabled = sorted(link for link, value in signals.enabled_by_link.items() if value == 0)
+    if disabled:
+        return draft(
+            "False",
+            "LinkTooSlow",
+            f"disabled for being under the least bandwidth: {', '.join(disabled)}; use a faster "
+            "link, or set spec.kv.links.force to use it all the same",
+        )
+    if signals.refused_transfers:
+        return draft(
+            "False",
+            "TransfersRefused",
+            "engines refuse each other's transfers: see their logs for the sentence that says why",
+        )
+    return draft("True", "Healthy", f"in use: {', '.join(sorted(signals.enabled_by_link))}")
+
+
+def _sparsity(od: OasisDeployment, signals: Signals) -> Draft:
+    def draft(status: ConditionStatus, reason: str, message: str) -> Draft:
+        return Draft(SPARSITY_HEALTHY, status, reason, message)
+
+    if od.spec.kv.mode == "dense":
+        return draft("Unknown", "DenseMode", "spec.kv.mode is dense")
+    dense = _dense_share(signals)
+    if dense is None:
+        return draft("Unknown", "NoTraffic", "no decode step in the last minutes to judge by")
+    if dense > MAX_DENSE_SHARE:
+        reasons = sorted(
+            (reason for reason, rate in signals.fallbacks_by_reason.items() if rate > 0),
+            key=lambda reason: (-signals.fallbacks_by_reason[reason], reason),
+        )
+        why = f", most often for: {', '.join(reasons)}" if reasons else ""
+        return draft("False", "MostlyDense", f"most decode steps run densely{why}")
+    if signals.resident_ratio is not None and signals.resident_ratio < MIN_RESIDENT_RATIO:
+        return draft(
+            "False",
+            "LowHitRate",
+            f"less than {MIN_RESIDENT_RATIO:.0%} of the selected pages are resident: raise "
+            "spec.kv.fastSize or lower spec.engine.maxNumSeqs",
+        )
+    if signals.late_ratio is not None and signals.late_ratio > MAX_LATE_RATIO:
+        return draft(
+            "False",
+            "LatePages",
+            f"more than {MAX_LATE_RATIO:.0%} of the selected pages come too late: raise "
+            "spec.kv.fastSize, or use a faster link",
+        )
+    if signals.mass_recall is not None and signals.mass_recall < MIN_MASS_RECALL:
+        return draft(
+            "False",
+            "LowRecall",
+            f"selected blocks hold less than {MIN_MASS_RECALL:.0%} of the attention: raise "
+            "spec.kv.budgetTokens",
+        )
+    return draft("True", "Healthy", "sparse steps find their pages resident and hold the attention")

@@ -1,0 +1,101 @@
+"""The status of an OasisDeployment, from everything that was judged. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal, cast
+
+from oasis_operator.api.resource import OasisDeployment
+from oasis_operator.api.status import RoleStatus, Status
+from oasis_operator.desired.metadata import Component
+from oasis_operator.desired.model import model_source
+from oasis_operator.desired.roles import role_plans
+from oasis_operator.desired.rollout import Rollout
+from oasis_operator.desired.service import endpoint
+from oasis_operator.reconcile.conditions import READY, Draft, with_transitions
+from oasis_operator.reconcile.observed import DeploymentView, Observed
+from oasis_operator.reconcile.ready_condition import ready_condition, router_condition
+from oasis_operator.reconcile.role_condition import role_condition
+from oasis_operator.reconcile.signal_conditions import hit_rate, serving_mode, signal_conditions
+from oasis_operator.signals.prometheus import NoSignals, Signals
+
+
+def judge(
+    od: OasisDeployment,
+    rollout: Rollout,
+    observed: Observed,
+    signals: Signals | NoSignals,
+    warnings: Mapping[str, str],
+) -> list[Draft]:
+    """All conditions, the summary first."""
+    model = model_source(od.spec.model).told
+    parts = [
+        role_condition(
+            plan.component,
+            observed.engine(rollout.target, plan.component),
+            [
+                pod
+                for pod in observed.pods
+                if pod.component == plan.component and pod.revision == rollout.target
+            ],
+            warnings,
+            model,
+        )
+        for plan in role_plans(od)
+    ]
+    routers = [pod for pod in observed.pods if pod.component == Component.ROUTER]
+    parts.append(router_condition(observed.router_view(), routers, rollout))
+    return [ready_condition(parts), *parts, *signal_conditions(od, signals)]
+
+
+def failed(reason: str, message: str) -> list[Draft]:
+    """The conditions of a spec that could not be carried out at all."""
+    return [Draft(READY, "False", reason, message, alarming=True)]
+
+
+def status_of(
+    od: OasisDeployment,
+    rollout: Rollout,
+    observed: Observed,
+    signals: Signals | NoSignals,
+    drafts: list[Draft],
+    before: Status,
+    now: str,
+) -> Status:
+    """Rates that cannot be measured now stay as they were measured last."""
+    mode = serving_mode(signals) or before.mode
+    return Status(
+        observed_generation=od.generation,
+        revision=rollout.target,
+        serving_revision=rollout.serving,
+        prefill=_role(observed.engine(rollout.target, Component.PREFILL))
+        if od.spec.prefill
+        else None,
+        decode=_role(observed.engine(rollout.target, Component.DECODE)),
+        router=_role(observed.router_view()),
+        mode=cast(Literal["sparse", "dense"] | None, mode),
+        hit_rate=hit_rate(signals) or before.hit_rate,
+        endpoint=endpoint(od),
+        conditions=with_transitions(drafts, before.conditions or [], now, od.generation),
+    )
+
+
+def failed_status(before: Status, drafts: list[Draft], now: str, generation: int) -> Status:
+    """As before, but for what failed: the other conditions may still be true."""
+    told = {draft.type for draft in drafts}
+    others = [item for item in before.conditions or [] if item.type not in told]
+    changed = with_transitions(drafts, before.conditions or [], now, generation)
+    return before.model_copy(
+        update={"observed_generation": generation, "conditions": [*changed, *others]}
+    )
+
+
+def status_body(status: Status) -> dict[str, Any]:
+    """As the API server stores it."""
+    return status.model_dump(by_alias=True, exclude_none=True, mode="json")
+
+
+def _role(view: DeploymentView | None) -> RoleStatus:
+    if view is None:
+        return RoleStatus(replicas=0, ready_replicas=0)
+    return RoleStatus(replicas=view.total, ready_replicas=view.ready)

@@ -1,0 +1,1 @@
+"""What the engines' metrics say, by way of Prometheus."""

@@ -1,0 +1,118 @@
+"""Asks Prometheus. A missing series is missing, never zero."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import aiohttp
+
+from oasis_operator.api.resource import OasisDeployment
+from oasis_operator.signals.queries import queries
+
+TIMEOUT_SECONDS = 3.0
+RETRY_SECONDS = 15.0
+"""After a failure no reconcile waits for Prometheus again before this long."""
+
+
+@dataclass(frozen=True)
+class Signals:
+    """What the engines of one OasisDeployment measured lately; ``None`` and empty: no data.
+
+    Ratios are between 0 and 1; rates are per second.
+    """
+
+    resident_ratio: float | None = None
+    late_ratio: float | None = None
+    mass_recall: float | None = None
+    steps_by_mode: Mapping[str, float] = field(default_factory=dict)
+    fallbacks_by_reason: Mapping[str, float] = field(default_factory=dict)
+    refused_transfers: float | None = None
+    numa_by_pod: Mapping[str, float] = field(default_factory=dict)
+    enabled_by_link: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class NoSignals:
+    """Why there are none."""
+
+    reason: str
+    message: str
+
+
+NOT_CONFIGURED = NoSignals(
+    "PrometheusNotConfigured",
+    "the operator has no Prometheus to ask: set prometheus.url in the chart's values",
+)
+
+
+class Prometheus:
+    """One Prometheus server. ``url`` is its base URL, or empty for none."""
+
+    def __init__(self, url: str, session: aiohttp.ClientSession) -> None:
+        self._url = url.rstrip("/")
+        self._session = session
+        self._failure: NoSignals | None = None
+        self._retry_at = 0.0
+
+    async def signals(self, od: OasisDeployment) -> Signals | NoSignals:
+        """Never raises: an unreachable Prometheus is an answer too."""
+        if not self._url:
+            return NOT_CONFIGURED
+        if self._failure is not None and time.monotonic() < self._retry_at:
+            return self._failure
+        try:
+            found = await self._ask(od)
+        except (TimeoutError, aiohttp.ClientError, OSError, ValueError, KeyError) as error:
+            cause = type(error).__name__
+            self._failure = NoSignals(
+                "PrometheusUnreachable",
+                f"{self._url} does not answer queries ({cause}): rates are as last measured; "
+                "check prometheus.url in the chart's values and that the server runs",
+            )
+            self._retry_at = time.monotonic() + RETRY_SECONDS
+            return self._failure
+        self._failure = None
+        return found
+
+    async def _ask(self, od: OasisDeployment) -> Signals:
+        text = queries(od)
+        resident, late, recall, steps, fallbacks, refused, numa, links = await asyncio.gather(
+            self._vector(text.resident_ratio),
+            self._vector(text.late_ratio),
+            self._vector(text.mass_recall),
+            self._vector(text.steps_by_mode, "mode"),
+            self._vector(text.fallbacks_by_reason, "reason"),
+            self._vector(text.refused_transfers),
+            self._vector(text.numa_by_pod, "pod"),
+            self._vector(text.enabled_links, "link"),
+        )
+        return Signals(
+            resident_ratio=resident.get(""),
+            late_ratio=late.get(""),
+            mass_recall=recall.get(""),
+            steps_by_mode=steps,
+            fallbacks_by_reason=fallbacks,
+            refused_transfers=refused.get(""),
+            numa_by_pod=numa,
+            enabled_by_link=links,
+        )
+
+    async def _vector(self, query: str, label: str = "") -> dict[str, float]:
+        """Value by label, or by the empty string where a query has one value."""
+        async with self._session.get(
+            f"{self._url}/api/v1/query",
+            params={"query": query},
+            timeout=aiohttp.ClientTimeout(total=TIMEOUT_SECONDS),
+        ) as answer:
+            answer.raise_for_status()
+            body = await answer.json()
+        values = (
+            (sample["metric"].get(label, ""), float(sample["value"][1]))
+            for sample in body["data"]["result"]
+        )
+        # 0/0 is "NaN": nothing happened, so there is nothing to know.
+        return {key: value for key, value in values if math.isfinite(value)}
