@@ -99,3 +99,13 @@ def _role(view: DeploymentView | None) -> RoleStatus:
     if view is None:
         return RoleStatus(replicas=0, ready_replicas=0)
     return RoleStatus(replicas=view.total, ready_replicas=view.ready)
+
+
+def same_status(one: Status, other: Status) -> bool:
+    """Whether there is nothing to write; the order of conditions says nothing."""
+    return _comparable(one) == _comparable(other)
+
+
+def _comparable(status: Status) -> dict[str, Any]:
+    body = status_body(status)
+    return body | {"conditions": {item["type"]: item for item in body.get("conditions") or []}}

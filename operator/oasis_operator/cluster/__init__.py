@@ -1,0 +1,1 @@
+"""The side that acts: API server, watches, queue, leader election."""

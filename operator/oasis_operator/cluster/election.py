@@ -1,0 +1,127 @@
+"""Leader election by a Lease: one replica acts, the others wait.
+
+Only local clocks are compared: a lease counts as expired when this process has seen it
+unchanged for its whole duration.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from datetime import UTC, datetime
+from typing import Any, Protocol
+
+from oasis_operator.cluster.errors import ApiError
+from oasis_operator.cluster.kinds import LEASE
+from oasis_operator.cluster.limiter import Priority
+from oasis_operator.cluster.server import ApiServer
+from oasis_operator.desired.metadata import Manifest
+
+LEASE_NAME = "oasiskv-operator"
+DURATION_SECONDS = 15
+RENEW_DEADLINE_SECONDS = 10.0
+"""A leader that could not renew for so long stops, before another one may start."""
+PERIOD_SECONDS = 2.0
+
+log = logging.getLogger(__name__)
+
+
+class SignsOfLife(Protocol):
+    """Who wants to know that the election goes on."""
+
+    def election_tried(self) -> None: ...
+
+    def election_heard(self) -> None: ...
+
+
+class Election:
+    """One candidate."""
+
+    def __init__(
+        self, server: ApiServer, namespace: str, identity: str, signs: SignsOfLife
+    ) -> None:
+        self._server = server
+        self._namespace = namespace
+        self._identity = identity
+        self._signs = signs
+        self._seen: tuple[object, object] | None = None
+        self._seen_at = 0.0
+
+    async def acquire(self) -> None:
+        """Returns when this candidate leads."""
+        while not await self._try():
+            await asyncio.sleep(PERIOD_SECONDS)
+
+    async def keep(self) -> None:
+        """Renews until that has failed for too long, then returns: the lease is lost."""
+        renewed = time.monotonic()
+        while time.monotonic() - renewed < RENEW_DEADLINE_SECONDS:
+            await asyncio.sleep(PERIOD_SECONDS)
+            if await self._try():
+                renewed = time.monotonic()
+
+    async def release(self) -> None:
+        """Lets another candidate lead at once."""
+        try:
+            lease = await self._server.get(LEASE, self._namespace, LEASE_NAME)
+            if lease["spec"].get("holderIdentity") == self._identity:
+                lease["spec"] |= {"holderIdentity": "", "renewTime": _now()}
+                await self._server.replace(LEASE, lease)
+        except ApiError as error:
+            log.warning("the lease could not be released and must expire: %s", error)
+
+    async def _try(self) -> bool:
+        """One attempt to take or to renew; whether this candidate holds the lease after it."""
+        self._signs.election_tried()
+        try:
+            lease = await self._read()
+            spec = lease["spec"]
+            mine = spec.get("holderIdentity") == self._identity
+            if mine or self._free(spec):
+                await self._server.replace(LEASE, self._claimed(lease, mine))
+                self._signs.election_heard()
+                return True
+            self._signs.election_heard()
+        except ApiError as error:
+            log.warning("election: %s", error)
+        return False
+
+    async def _read(self) -> Manifest:
+        try:
+            return await self._server.get(LEASE, self._namespace, LEASE_NAME)
+        except ApiError as error:
+            if error.status != 404:
+                raise
+        empty: Manifest = {
+            "apiVersion": LEASE.api_version,
+            "kind": LEASE.kind,
+            "metadata": {"name": LEASE_NAME, "namespace": self._namespace},
+            "spec": {},
+        }
+        return {"spec": {}} | await self._server.create(LEASE, empty, Priority.SPEC)
+
+    def _free(self, spec: dict[str, Any]) -> bool:
+        seen = (spec.get("holderIdentity"), spec.get("renewTime"))
+        if seen != self._seen:
+            self._seen, self._seen_at = seen, time.monotonic()
+        expired = time.monotonic() - self._seen_at > spec.get(
+            "leaseDurationSeconds", DURATION_SECONDS
+        )
+        return not spec.get("holderIdentity") or expired
+
+    def _claimed(self, lease: Manifest, mine: bool) -> Manifest:
+        now = _now()
+        spec = lease["spec"] | {
+            "holderIdentity": self._identity,
+            "renewTime": now,
+            "leaseDurationSeconds": DURATION_SECONDS,
+        }
+        if not mine:
+            spec["acquireTime"] = now
+            spec["leaseTransitions"] = (spec.get("leaseTransitions") or 0) + 1
+        return lease | {"spec": spec}
+
+
+def _now() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -1,0 +1,48 @@
+"""The kinds of objects that the operator handles, and their paths in the API."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from oasis_operator.api.crd import API_VERSION, KIND, PLURAL
+
+
+@dataclass(frozen=True)
+class ResourceKind:
+    """One kind of the API."""
+
+    api_version: str
+    kind: str
+    plural: str
+
+    @property
+    def group(self) -> str:
+        """Empty for the core group."""
+        return self.api_version.rpartition("/")[0]
+
+    @property
+    def version(self) -> str:
+        return self.api_version.rpartition("/")[2]
+
+    def path(self, namespace: str, name: str = "", subresource: str = "") -> str:
+        """URL path of a collection, an object, or a part of one."""
+        root = f"/apis/{self.api_version}" if self.group else f"/api/{self.api_version}"
+        parts = [root, "namespaces", namespace, self.plural, name, subresource]
+        return "/".join(part for part in parts if part)
+
+
+OASIS_DEPLOYMENT = ResourceKind(API_VERSION, KIND, PLURAL)
+POD = ResourceKind("v1", "Pod", "pods")
+EVENT = ResourceKind("v1", "Event", "events")
+LEASE = ResourceKind("coordination.k8s.io/v1", "Lease", "leases")
+CHILDREN = (
+    ResourceKind("apps/v1", "Deployment", "deployments"),
+    ResourceKind("v1", "Service", "services"),
+    ResourceKind("v1", "ConfigMap", "configmaps"),
+    ResourceKind("v1", "ServiceAccount", "serviceaccounts"),
+    ResourceKind("rbac.authorization.k8s.io/v1", "Role", "roles"),
+    ResourceKind("rbac.authorization.k8s.io/v1", "RoleBinding", "rolebindings"),
+    ResourceKind("policy/v1", "PodDisruptionBudget", "poddisruptionbudgets"),
+    ResourceKind("networking.k8s.io/v1", "NetworkPolicy", "networkpolicies"),
+)
+CHILD_BY_KIND = {kind.kind: kind for kind in CHILDREN}

@@ -1,0 +1,203 @@
+"""``reconcile(key)``: observe, build, plan, apply, report. Nothing is remembered in between."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+from pydantic import ValidationError
+
+from oasis_operator.api.crd import API_VERSION, KIND
+from oasis_operator.api.resource import InvalidSpecError, OasisDeployment
+from oasis_operator.api.status import Status
+from oasis_operator.cluster.errors import ApiError, RefusedError
+from oasis_operator.cluster.events import event
+from oasis_operator.cluster.kinds import CHILD_BY_KIND, EVENT, OASIS_DEPLOYMENT
+from oasis_operator.cluster.queue import Key
+from oasis_operator.cluster.server import ApiServer
+from oasis_operator.cluster.store import Store
+from oasis_operator.desired.build import Desired, Images, desired
+from oasis_operator.desired.metadata import Component, Manifest
+from oasis_operator.desired.rollout import decide_rollout
+from oasis_operator.reconcile.conditions import READY, Draft, newly_alarming
+from oasis_operator.reconcile.observed import ObjectKey, Observed
+from oasis_operator.reconcile.plan import plan
+from oasis_operator.reconcile.status import (
+    failed,
+    failed_status,
+    judge,
+    same_status,
+    status_body,
+    status_of,
+)
+from oasis_operator.signals.prometheus import Prometheus
+
+UNREADY_SECONDS = 10.0
+"""How soon an OasisDeployment that is not ready is looked at again: some reasons, such as the
+kubelet's complaints, arrive without any object changing."""
+MOST_COMPLAINTS = 3
+"""Pods of one OasisDeployment whose events are read; one complaint is enough to act on."""
+
+log = logging.getLogger(__name__)
+
+
+class Reconciler:
+    """Brings one OasisDeployment at a time to its spec."""
+
+    def __init__(
+        self,
+        server: ApiServer,
+        store: Store,
+        prometheus: Prometheus,
+        defaults: Images,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self._server = server
+        self._store = store
+        self._prometheus = prometheus
+        self._defaults = defaults
+        self._now = now
+
+    async def reconcile(self, key: Key) -> float | None:
+        """One pass.
+
+        Returns:
+            Seconds after which another pass is needed, or ``None`` if only a change needs one.
+
+        Raises:
+            ApiError: the pass is not finished and has to be repeated. A refusal was reported in
+                the status before.
+        """
+        body = self._store.resource(key)
+        if body is None or body["metadata"].get("deletionTimestamp"):
+            return None  # Owner references remove the rest.
+        try:
+            od = OasisDeployment.parse(body)
+        except InvalidSpecError as error:
+            await self._report_failure(body, failed("InvalidSpec", str(error)))
+            return None
+        observed = self._store.observed(key, od.uid)
+        wanted = desired(
+            od,
+            self._images(od, observed),
+            lambda revision: decide_rollout(
+                revision, observed.revisions(), observed.router(), od.spec.updates.strategy
+            ),
+        )
+        try:
+            await self._apply(key, wanted, observed)
+        except RefusedError as error:
+            await self._report_failure(body, failed("ApplyRefused", str(error)))
+            raise
+        return await self._report(key, od, wanted)
+
+    def _images(self, od: OasisDeployment, observed: Observed) -> Images:
+        return Images(
+            engine=od.spec.image
+            or observed.proven_image(Component.DECODE)
+            or self._defaults.engine,
+            router=od.spec.router.image
+            or observed.proven_image(Component.ROUTER)
+            or self._defaults.router,
+        )
+
+    async def _apply(self, key: Key, wanted: Desired, observed: Observed) -> None:
+        todo = plan(wanted.objects, wanted.rollout, observed.objects)
+        for manifest in todo.apply:
+            name = ObjectKey.of(manifest)
+            try:
+                live = await self._server.apply(
+                    CHILD_BY_KIND[name.kind], manifest, force=name in observed.objects
+                )
+            except RefusedError as error:
+                raise RefusedError(error.status, f"{name.kind} {name.name}: {error.message}") from (
+                    error
+                )
+            self._store.keep_object(live)
+            log.info("applied %s %s/%s", name.kind, key.namespace, name.name)
+        for name in todo.delete:
+            await self._server.delete(CHILD_BY_KIND[name.kind], key.namespace, name.name)
+            self._store.forget_object(key, name)
+            log.info("deleted %s %s/%s", name.kind, key.namespace, name.name)
+
+    async def _report(self, key: Key, od: OasisDeployment, wanted: Desired) -> float | None:
+        body = self._store.resource(key)
+        if body is None:
+            return None
+        observed = self._store.observed(key, od.uid)
+        signals = await self._prometheus.signals(od)
+        complaints = await self._complaints(od, wanted, observed)
+        drafts = judge(od, wanted.rollout, observed, signals, complaints)
+        before = _status(body)
+        after = status_of(od, wanted.rollout, observed, signals, drafts, before, _text(self._now()))
+        await self._write(body, before, after, drafts)
+        return (
+            None
+            if all(d.status == "True" for d in drafts if d.type == READY)
+            else (UNREADY_SECONDS)
+        )
+
+    async def _complaints(
+        self, od: OasisDeployment, wanted: Desired, observed: Observed
+    ) -> dict[str, str]:
+        """Pod uid -> the kubelet's last warning, for pods that a kubelet cannot start."""
+        starting = [
+            pod
+            for pod in observed.pods
+            if pod.starting
+            and not pod.problem
+            and not pod.terminating
+            and pod.revision == wanted.rollout.target
+        ]
+        found = {}
+        for pod in sorted(starting, key=lambda pod: pod.name)[:MOST_COMPLAINTS]:
+            warnings = await self._server.list(
+                EVENT, od.namespace, f"involvedObject.uid={pod.uid},type=Warning"
+            )
+            if warnings:
+                last = max(warnings, key=lambda item: item.get("lastTimestamp") or "")
+                found[pod.uid] = " ".join(str(last.get("message", "")).split())
+        return found
+
+    async def _report_failure(self, body: Manifest, drafts: list[Draft]) -> None:
+        before = _status(body)
+        generation = body["metadata"]["generation"]
+        after = failed_status(before, drafts, _text(self._now()), generation)
+        await self._write(body, before, after, drafts)
+
+    async def _write(
+        self, body: Manifest, before: Status, after: Status, drafts: list[Draft]
+    ) -> None:
+        """Events first: their names follow from their content, so a repeated pass repeats none."""
+        metadata = body["metadata"]
+        for draft in newly_alarming(drafts, before.conditions or []):
+            try:
+                await self._server.create(EVENT, event(metadata, draft, self._now()))
+            except ApiError as error:
+                if error.status != 409:
+                    raise
+        if same_status(before, after):
+            return
+        written = await self._server.apply_status(
+            OASIS_DEPLOYMENT,
+            {
+                "apiVersion": API_VERSION,
+                "kind": KIND,
+                "metadata": {"name": metadata["name"], "namespace": metadata["namespace"]},
+                "status": status_body(after),
+            },
+        )
+        self._store.keep_resource(written)
+
+
+def _status(body: Manifest) -> Status:
+    try:
+        return Status.model_validate(body.get("status") or {})
+    except ValidationError:
+        # Written under another version of the CRD; it is replaced as a whole.
+        return Status()
+
+
+def _text(when: datetime) -> str:
+    return when.strftime("%Y-%m-%dT%H:%M:%SZ")

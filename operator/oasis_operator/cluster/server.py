@@ -1,0 +1,182 @@
+"""The API server: server-side apply, and the few plain calls that the operator needs."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import aiohttp
+from kubernetes.aio import client, config
+
+from oasis_operator.cluster.errors import (
+    ApiError,
+    RefusedError,
+    TooManyRequestsError,
+    UnreachableError,
+)
+from oasis_operator.cluster.kinds import ResourceKind
+from oasis_operator.cluster.limiter import Limiter, Priority
+from oasis_operator.desired.metadata import Manifest
+from oasis_operator.metrics import OperatorMetrics
+
+REQUEST_TIMEOUT_SECONDS = 10.0
+FIELD_MANAGER = "oasiskv-operator"
+# Of its own, so that applying the spec never takes the status away, and the other way round.
+STATUS_MANAGER = "oasiskv-operator-status"
+_REFUSALS = frozenset({400, 403, 409, 413, 422})
+
+
+class ApiServer:
+    """One connection pool. Writes wait for the limiter; every failure is an :class:`ApiError`."""
+
+    def __init__(
+        self, api_client: client.ApiClient, limiter: Limiter, metrics: OperatorMetrics
+    ) -> None:
+        self._client = api_client
+        self._limiter = limiter
+        self._metrics = metrics
+
+    async def apply(self, kind: ResourceKind, body: Manifest, *, force: bool) -> Manifest:
+        """Server-side apply.
+
+        Args:
+            kind: kind of ``body``.
+            body: every field that the operator wants to own, and no others.
+            force: take fields from other managers; without it a foreign object of the same
+                name is refused.
+        """
+        metadata = body["metadata"]
+        await self._limiter.take(Priority.SPEC)
+        self._metrics.wrote(kind.kind, "apply")
+        return await self._request(
+            "PATCH",
+            kind.path(metadata["namespace"], metadata["name"]),
+            body,
+            {"fieldManager": FIELD_MANAGER, "force": str(force).lower()},
+            content="application/apply-patch+yaml",
+        )
+
+    async def apply_status(self, kind: ResourceKind, body: Manifest) -> Manifest:
+        """Server-side apply of the status alone."""
+        metadata = body["metadata"]
+        await self._limiter.take(Priority.STATUS)
+        self._metrics.wrote(kind.kind, "status")
+        return await self._request(
+            "PATCH",
+            kind.path(metadata["namespace"], metadata["name"], "status"),
+            body,
+            {"fieldManager": STATUS_MANAGER, "force": "true"},
+            content="application/apply-patch+yaml",
+        )
+
+    async def delete(self, kind: ResourceKind, namespace: str, name: str) -> None:
+        """Deletes with dependents in the background; what is gone already is fine."""
+        await self._limiter.take(Priority.SPEC)
+        self._metrics.wrote(kind.kind, "delete")
+        try:
+            await self._request(
+                "DELETE", kind.path(namespace, name), None, {"propagationPolicy": "Background"}
+            )
+        except ApiError as error:
+            if error.status != 404:
+                raise
+
+    async def create(
+        self, kind: ResourceKind, body: Manifest, priority: Priority = Priority.STATUS
+    ) -> Manifest:
+        """Creates; an object of that name that exists is a :class:`RefusedError` with 409."""
+        await self._limiter.take(priority)
+        self._metrics.wrote(kind.kind, "create")
+        return await self._request("POST", kind.path(body["metadata"]["namespace"]), body, {})
+
+    async def replace(self, kind: ResourceKind, body: Manifest) -> Manifest:
+        """Replaces the object that has the resourceVersion in ``body``."""
+        metadata = body["metadata"]
+        return await self._request(
+            "PUT", kind.path(metadata["namespace"], metadata["name"]), body, {}
+        )
+
+    async def get(self, kind: ResourceKind, namespace: str, name: str) -> Manifest:
+        return await self._request("GET", kind.path(namespace, name), None, {})
+
+    async def list(self, kind: ResourceKind, namespace: str, field_selector: str) -> list[Manifest]:
+        answer = await self._request(
+            "GET", kind.path(namespace), None, {"fieldSelector": field_selector}
+        )
+        items: list[Manifest] = answer["items"]
+        return items
+
+    async def served(self, kind: ResourceKind) -> bool:
+        """Whether the API server knows the kind."""
+        try:
+            answer = await self._request("GET", f"/apis/{kind.api_version}", None, {})
+        except ApiError as error:
+            if error.status == 404:
+                return False
+            raise
+        return any(resource["name"] == kind.plural for resource in answer["resources"])
+
+    async def _request(
+        self,
+        method: str,
+        path: str,
+        body: Manifest | None,
+        query: dict[str, str],
+        content: str = "application/json",
+    ) -> Manifest:
+        headers = {"Accept": "application/json", "Content-Type": content}
+        try:
+            request = await self._client.param_serialize(
+                method,
+                path,
+                query_params=list(query.items()),
+                header_params=headers,
+                body=body,
+                auth_settings=["BearerToken"],
+            )
+            response = await self._client.call_api(
+                *request, _request_timeout=aiohttp.ClientTimeout(total=REQUEST_TIMEOUT_SECONDS)
+            )
+            answer: aiohttp.ClientResponse = response.response
+            content_bytes = await answer.read()
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise UnreachableError(f"{method} {path}: {type(error).__name__} {error}") from error
+        if 200 <= answer.status <= 299:
+            found: Manifest = json.loads(content_bytes)
+            return found
+        raise self._error(answer.status, answer.headers.get("Retry-After", ""), content_bytes)
+
+    def _error(self, status: int, retry_after: str, content: bytes) -> ApiError:
+        message = _message_of(content)
+        if status == 429:
+            delay = float(retry_after) if retry_after.isdigit() else 1.0
+            self._limiter.pause(delay)
+            self._metrics.throttled.inc()
+            return TooManyRequestsError(message, delay)
+        if status in _REFUSALS:
+            return RefusedError(status, message)
+        return ApiError(status, message)
+
+
+def _message_of(content: bytes) -> str:
+    try:
+        body: Any = json.loads(content)
+    except ValueError:
+        return content.decode(errors="replace")[:500]
+    return str(body.get("message", body)) if isinstance(body, dict) else str(body)[:500]
+
+
+@asynccontextmanager
+async def connected(limiter: Limiter, metrics: OperatorMetrics) -> AsyncIterator[ApiServer]:
+    """The API server of KUBECONFIG, or of the cluster that this process runs in."""
+    configuration = client.Configuration()
+    # Untyped functions of a typed package.
+    if os.environ.get("KUBECONFIG"):
+        await config.load_kube_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
+    else:
+        config.load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
+    async with client.ApiClient(configuration) as api_client:
+        yield ApiServer(api_client, limiter, metrics)

@@ -1,0 +1,117 @@
+"""kopf as a set of informers: its handlers store what they see and mark a key dirty, no more.
+
+Only ``index`` and ``on.event`` handlers: kopf then writes no annotation, no finalizer and no
+status of its own. Indices are filled for all kinds before the first event handler runs, so no
+reconcile sees an OasisDeployment before its objects.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import kopf
+
+from oasis_operator.cluster.kinds import CHILDREN, OASIS_DEPLOYMENT, POD, ResourceKind
+from oasis_operator.cluster.queue import DirtyQueue, Key
+from oasis_operator.cluster.store import Store
+from oasis_operator.desired.metadata import DEPLOYMENT_LABEL
+
+Handler = Callable[[Any], Key]
+_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+
+
+class Backoffs:
+    """Endless and re-iterable. kopf's own are finite, and when they end in a first list, the
+    whole operator ends."""
+
+    def __iter__(self) -> Iterator[float]:
+        yield from (0.2, 0.5, 1.0, 2.0)
+        while True:
+            yield 3.0
+
+
+def watch_settings() -> kopf.OperatorSettings:
+    settings = kopf.OperatorSettings()
+    settings.posting.enabled = False
+    settings.scanning.disabled = True
+    settings.networking.error_backoffs = Backoffs()
+    settings.networking.enforce_retry_after = True
+    # Idle workers of seen objects would hold memory for nothing.
+    settings.queueing.idle_timeout = 0.5
+    for kind in (*CHILDREN, POD):
+        selector = kopf_selector(kind)
+        settings.watching.label_selectors[selector] = DEPLOYMENT_LABEL
+    return settings
+
+
+def kopf_selector(kind: ResourceKind) -> tuple[str, str, str]:
+    return (kind.group, kind.version, kind.plural)
+
+
+def watches(store: Store, queue: DirtyQueue) -> kopf.OperatorRegistry:
+    """Handlers for the custom resources, their objects and their pods."""
+    registry = kopf.OperatorRegistry()
+    kopf.on.login(registry=registry)(_login)
+
+    def forget(body: Any) -> Key:
+        key = store.drop_resource(body)
+        queue.forget(key)
+        return key
+
+    _watch(registry, queue, OASIS_DEPLOYMENT, store.keep_resource, forget)
+    _watch(registry, queue, POD, store.keep_pod, store.drop_pod)
+    for kind in CHILDREN:
+        # The API server leaves apiVersion and kind out of the items of a list.
+        _watch(
+            registry, queue, kind, _typed(kind, store.keep_object), _typed(kind, store.drop_object)
+        )
+    return registry
+
+
+def _typed(kind: ResourceKind, handler: Handler) -> Handler:
+    def typed(body: Any) -> Key:
+        return handler({**body, "apiVersion": kind.api_version, "kind": kind.kind})
+
+    return typed
+
+
+def _watch(
+    registry: kopf.OperatorRegistry,
+    queue: DirtyQueue,
+    kind: ResourceKind,
+    keep: Handler,
+    drop: Handler,
+) -> None:
+    where = kopf_selector(kind)
+
+    @kopf.index(*where, registry=registry, id=f"seen-{kind.plural}")
+    def seen(body: kopf.Body, **_: Any) -> None:
+        keep(dict(body))
+
+    @kopf.on.event(*where, registry=registry, id=f"changed-{kind.plural}")
+    async def changed(type: str | None, body: kopf.Body, **_: Any) -> None:
+        handler = drop if type == "DELETED" else keep
+        queue.mark(handler(dict(body)))
+
+
+async def _login(settings: kopf.OperatorSettings, **kwargs: Any) -> kopf.ConnectionInfo | None:
+    if os.environ.get("KUBECONFIG"):
+        return kopf.login_with_kubeconfig(settings=settings, **kwargs)
+    return await asyncio.to_thread(_service_account)
+
+
+def _service_account() -> kopf.ConnectionInfo:
+    """Read anew at every login: the kubelet replaces the token every hour.
+
+    By address and not by name, so that the operator does not need the cluster's DNS.
+    """
+    host, port = os.environ["KUBERNETES_SERVICE_HOST"], os.environ["KUBERNETES_SERVICE_PORT"]
+    return kopf.ConnectionInfo(
+        server=f"https://{f'[{host}]' if ':' in host else host}:{port}",
+        ca_path=str(_ACCOUNT / "ca.crt"),
+        token=(_ACCOUNT / "token").read_text().strip(),
+    )
