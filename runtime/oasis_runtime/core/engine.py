@@ -22,7 +22,7 @@ from oasis_runtime.core.cap import prefetch_cap
 from oasis_runtime.core.prefetch import Prefetcher
 from oasis_runtime.core.requests import Selection, StepRequest, Tracked
 from oasis_runtime.core.statistics import Statistics
-from oasis_runtime.core.tables import Tables
+from oasis_runtime.core.tables import SlotState, Tables
 from oasis_runtime.kernels.contract import F32, I32, I64, U8, Kernels, Rows, SelectFlag
 
 _NO_ROWS = np.empty((0, 4), np.int32)
@@ -65,7 +65,11 @@ class SparseEngine:
         kernels: Kernels,
         selection: SelectionConfig,
         prefetch: PrefetchConfig,
+        decodes: bool = True,
     ) -> None:
+        """``decodes``: False where a request's decode steps run in another engine; sets are then
+        chosen for that engine and nothing is kept resident."""
+        self._decodes = decodes
         self.tables = tables
         self.kernels = kernels
         self.statistics = Statistics()
@@ -114,9 +118,21 @@ class SparseEngine:
         )
 
     def adopt(self, request_id: str, selection: Selection, remote: bool) -> None:
-        """Start a request from a peer's selection. ``remote``: some of its pages are not here."""
+        """Start a request from a peer's selection. ``remote``: some of its pages are not here.
+
+        The pages of the selection, the sinks and the window must be here before its first step.
+        Raises ValueError when the selection cannot be one of this model.
+        """
+        g = self.tables.geometry
+        selection.check(g.layers, g.heads, g.blocks_for(selection.length))
         t = self._track(request_id)
         t.parked, t.remote = selection, remote
+
+    def lose(self, request_id: str) -> None:
+        """The peer with the request's other pages is gone: what is not here must be computed."""
+        t = self._requests.get(request_id)
+        if t is not None:
+            t.remote, t.parked, t.selection_length = False, None, 0
 
     def is_remote(self, request_id: str) -> bool:
         t = self._requests.get(request_id)
@@ -140,31 +156,67 @@ class SparseEngine:
         self._index += 1
         self._planned = _Planned()
         self._drop_rewritten(batch)
-        sparse, dense, selecting = [], [], []
-        free = self.tables.geometry.slots
-        for i, r in enumerate(batch):
+        for r in batch:
             t = self._track(r.request_id)
-            if r.computed < t.computed:
-                t.selection_length = 0  # restarted: preempted and computed again
+            if r.computed < t.computed:  # restarted: preempted, and computed again here
+                t.selection_length, t.remote = 0, False
             t.computed = r.computed
-            demand = t.budget.most_blocks * self.tables.geometry.heads
-            reason = self._dense_reason(r, t, free)
-            if reason is None and not self._adopt_parked(t):
-                reason = "no_selection"
-            if reason is None:
-                free -= demand
-                sparse.append(i)
-            else:
-                dense.append(i)
-                if r.computed >= r.prompt:
-                    self._count_fallback(t, reason)
-            if self._selects(r, t) and self._give_lane(t):
-                selecting.append(i)
+        adopted = {i for i, r in enumerate(batch) if self._requests[r.request_id].parked}
+        sparse, room = self._sparse(batch)
+        dense = [i for i in range(len(batch)) if i not in sparse]
+        selecting = self._selecting(batch, sparse, room)
         self._pin([(batch[i], self._requests[batch[i].request_id]) for i in sparse])
+        self._place(batch, [i for i in sparse if i in adopted])
         self.statistics.steps["sparse"] += len(sparse)
         self.statistics.steps["dense"] += sum(batch[i].length > batch[i].prompt for i in dense)
         self._step = self._plan(batch, sparse, dense, selecting)
         return self._step
+
+    def _sparse(self, batch: Sequence[StepRequest]) -> tuple[Sequence[int], int]:
+        """The requests served sparsely in this step, and the slots a layer that they leave."""
+        state = [self._requests[r.request_id] for r in batch]
+        room, sparse = self.tables.geometry.slots, []
+        for i in sorted(range(len(batch)), key=lambda i: not state[i].remote):
+            r, t = batch[i], state[i]
+            reason = self._dense_reason(r, t, room)
+            if reason is None and not self._adopt_parked(r, t):
+                reason = "no_selection"
+            t.parked = None
+            if reason is None:
+                room -= self._demand(r, t)
+                sparse.append(i)
+            elif r.computed >= r.prompt and not self._prefills(r):
+                self._count_fallback(t, reason)
+        return sorted(sparse), room
+
+    def _selecting(
+        self, batch: Sequence[StepRequest], sparse: Sequence[int], room: int
+    ) -> Sequence[int]:
+        """The requests that choose a set for their next step: those that are sparse, and those
+        that may become so. One that has no room then must not take slots from the others."""
+        selecting = list(sparse)
+        for i, r in enumerate(batch):
+            t = self._requests[r.request_id]
+            if i in sparse:
+                continue
+            t.selection_length, t.crowded = 0, False
+            if r.length < r.prompt or r.length + 1 <= t.budget.dense_up_to:
+                continue
+            demand = self._demand(r, t) if self._decodes else 0
+            t.crowded = demand > room
+            if not t.crowded and self._give_lane(t):
+                room -= demand
+                selecting.append(i)
+        return sorted(selecting)
+
+    def _demand(self, r: StepRequest, t: Tracked) -> int:
+        """Slots a layer that the request may hold in this step and the next."""
+        g = self.tables.geometry
+        return min(t.budget.most_blocks, g.blocks_for(r.length) + 1) * g.heads
+
+    def _prefills(self, r: StepRequest) -> bool:
+        """More tokens than a window allows for: a prompt, or what a preempted request lost."""
+        return r.scheduled > self.tables.geometry.block
 
     def _drop_rewritten(self, batch: Sequence[StepRequest]) -> None:
         """Blocks that this step writes from their first token on hold nothing known before."""
@@ -172,32 +224,47 @@ class SparseEngine:
         fresh = [r.blocks[g.blocks_for(r.computed) : g.blocks_for(r.length)] for r in batch]
         blocks = np.concatenate(fresh) if fresh else np.empty(0, np.int32)
         if len(blocks):
-            self.statistics.wait_seconds += self._prefetcher.drain()
-            self.kernels.drop(np.ascontiguousarray(blocks, np.int32))
+            self._drop(np.ascontiguousarray(blocks, np.int32))
 
-    def _dense_reason(self, r: StepRequest, t: Tracked, free: int) -> str | None:
+    def _drop(self, blocks: I32) -> None:
+        self._settle(blocks)
+        self.kernels.drop(blocks)
+
+    def _settle(self, blocks: I32) -> None:
+        """Wait for the copies under way when one of them is of these host blocks."""
+        if not self._prefetcher.busy:
+            return
+        slots = self.tables.slot_of[:, :, blocks]
+        layers = np.arange(len(slots))[:, None, None]
+        arriving = self.tables.state[layers, slots] == SlotState.ARRIVING
+        if bool((arriving & (slots >= 0)).any()):
+            self.statistics.wait_seconds += self._prefetcher.drain()
+
+    def _dense_reason(self, r: StepRequest, t: Tracked, room: int) -> str | None:
+        if not self._decodes:
+            return "prefill_role"
         if t.remote:
             return None  # its other pages are elsewhere: only the sparse path can serve it
         if r.length <= t.budget.dense_up_to:
             return "mode" if t.budget.mode == "dense" else "short_context"
-        if t.parked is None and (t.selection_length == 0 or r.computed < r.prompt):
+        if self._prefills(r) or (t.parked is None and r.computed < r.prompt):
             return "no_selection"
-        if t.budget.most_blocks * self.tables.geometry.heads > free:
+        if t.parked is None and t.selection_length == 0:
+            return "fast_tier_full" if t.crowded else "no_selection"
+        if self._demand(r, t) > room:
             return "fast_tier_full"
         return None
 
-    def _adopt_parked(self, t: Tracked) -> bool:
-        if t.parked is not None and self._give_lane(t):
+    def _adopt_parked(self, r: StepRequest, t: Tracked) -> bool:
+        """Whether the request has a selection, its own or that of a peer."""
+        parked = t.parked
+        if parked is not None and parked.length <= r.length and self._give_lane(t):
             assert t.lane is not None
-            width = min(t.parked.blocks.shape[2], self.tables.selected.shape[3])
-            self.tables.selected[t.lane, :, :, :width] = t.parked.blocks[:, :, :width]
-            self.tables.count[t.lane] = np.minimum(t.parked.count, width)
-            t.window, t.selection_length, t.parked = t.parked.window, t.parked.length, None
+            width = min(parked.blocks.shape[2], self.tables.selected.shape[3])
+            self.tables.selected[t.lane, :, :, :width] = parked.blocks[:, :, :width]
+            self.tables.count[t.lane] = np.minimum(parked.count, min(width, t.budget.selected))
+            t.window, t.selection_length = parked.window, parked.length
         return t.lane is not None and t.selection_length > 0
-
-    def _selects(self, r: StepRequest, t: Tracked) -> bool:
-        """Whether the request's next step may be sparse, so that it needs a set."""
-        return r.length >= r.prompt and r.length + 1 > t.budget.dense_up_to
 
     def _give_lane(self, t: Tracked) -> bool:
         if t.lane is None and self._lanes:
@@ -219,8 +286,31 @@ class SparseEngine:
         if not blocks:
             return
         unique = np.unique(np.concatenate(blocks)).astype(np.int32)
-        copied = self.kernels.pin(unique, self._index)
+        # Pinned pages are written and read whatever happens, so none may still be arriving.
+        self._settle(unique)
+        try:
+            copied = self.kernels.pin(unique, self._index)
+        except MemoryError:  # slots that copies under way hold are free again after them
+            self.statistics.wait_seconds += self._prefetcher.drain()
+            copied = self.kernels.pin(unique, self._index)
         self.statistics.moved_bytes["host", "fast", "pin"] += copied * g.page_bytes
+
+    def _place(self, batch: Sequence[StepRequest], adopted: Sequence[int]) -> None:
+        """Bring in what adopted selections name; no step before this one could ask for it."""
+        if not adopted:
+            return
+        windows = [self._requests[batch[i].request_id].window for i in adopted]
+        rows = self._rows(batch, adopted, np.array(windows, np.int32))
+        moves = self.kernels.place(rows, self._index)
+        self._copy_now(moves)
+
+    def _copy_now(self, moves: I32) -> None:
+        start = time.perf_counter()
+        self._prefetcher.submit(moves)
+        self._prefetcher.drain()
+        self.statistics.wait_seconds += time.perf_counter() - start
+        moved = len(moves) * self.tables.geometry.page_bytes
+        self.statistics.moved_bytes["host", "fast", "admission"] += moved
 
     def _rows(self, batch: Sequence[StepRequest], members: Sequence[int], window: I32) -> Rows:
         g = self.tables.geometry
@@ -271,7 +361,7 @@ class SparseEngine:
                 [
                     (SelectFlag.COMPARE if batch[i].scheduled == 1 else 0)
                     if i in served
-                    else SelectFlag.ADMISSION
+                    else SelectFlag.ADMISSION | (0 if self._decodes else SelectFlag.CHOOSE_ONLY)
                     for i in selecting
                 ],
                 np.uint8,
@@ -354,6 +444,11 @@ class SparseEngine:
             pages[:, 0], pages[:, 1:] = layer, mine[:, 1:]
             self._planned.wants.setdefault(request_id, []).append(pages)
 
+    def want(self, request_id: str, pages: I32) -> None:
+        """Ask for pages int32 [n, 3] of (layer, head, logical block) besides those selected."""
+        if len(pages):
+            self._planned.wants.setdefault(request_id, []).append(pages)
+
     def end_step(self) -> Mapping[str, I32]:
         """Start the copies for the next step; returns the pages int32 [n, 3] of (layer, head,
         logical block) that each request wants and the host tier lacks."""
@@ -366,14 +461,10 @@ class SparseEngine:
             t.window = int(step.select_rows.window[position])
             t.selection_length = step.batch[i].length
             t.computed = step.batch[i].computed + 1
+            t.parked = None
         if planned.admission:
             # The first sparse step of a request is worth waiting for: nothing of it is resident.
-            moves = np.concatenate(planned.admission)
-            start = time.perf_counter()
-            self._prefetcher.submit(moves)
-            self._prefetcher.drain()
-            self.statistics.wait_seconds += time.perf_counter() - start
-            self.statistics.moved_bytes["host", "fast", "admission"] += len(moves) * g.page_bytes
+            self._copy_now(np.concatenate(planned.admission))
         if planned.prefetch:
             moves = np.concatenate(planned.prefetch)
             self._prefetcher.submit(moves)
@@ -393,8 +484,7 @@ class SparseEngine:
 
     def prepare(self, blocks: I32) -> None:
         """These host blocks are about to receive a peer's pages; what they held is gone."""
-        self.statistics.wait_seconds += self._prefetcher.drain()
-        self.kernels.drop(blocks)
+        self._drop(blocks)
 
     def land(self, pages: I32, data: U8, reason: str) -> None:
         """Put a peer's pages int32 [n, 3] of (layer, head, host block) into the host tier."""

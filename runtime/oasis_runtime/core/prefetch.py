@@ -36,6 +36,11 @@ class Prefetcher:
         self.bytes_per_second = 0.0
         """Exponentially weighted mean over the batches so far, 0 before the first."""
 
+    @property
+    def busy(self) -> bool:
+        """Whether a batch has been submitted that nobody has drained."""
+        return bool(self._batch)
+
     def submit(self, moves: I32) -> None:
         """Start copying int32 [n, 4] of (layer, head, host block, slot), ascending in layer.
 
@@ -71,13 +76,15 @@ class Prefetcher:
         if not self._batch:
             return 0.0
         start = time.perf_counter()
-        wait([s.future for s in self._batch])
-        rate = sum(s.future.result() for s in self._batch)
+        batch, self._batch = self._batch, ()
+        wait([s.future for s in batch])
+        rate = sum(s.future.result() for s in batch)
         old = self.bytes_per_second
         self.bytes_per_second = rate if old == 0 else 0.9 * old + 0.1 * rate
-        self._batch = ()
         return time.perf_counter() - start
 
     def close(self) -> None:
-        self.drain()
-        self._pool.shutdown()
+        try:
+            self.drain()
+        finally:
+            self._pool.shutdown()

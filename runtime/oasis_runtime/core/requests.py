@@ -43,6 +43,25 @@ class Selection:
     window: int
     length: int
 
+    def check(self, layers: int, heads: int, blocks: int) -> None:
+        """Raise ValueError unless it can be a selection over ``blocks`` logical blocks of a model
+        with so many layers and KV heads; one from a peer must be checked before it is used."""
+        if self.count.shape != (layers, heads) or self.blocks.shape[:2] != (layers, heads):
+            raise ValueError(
+                f"the selection is of {self.blocks.shape[:2]} layers and heads, "
+                f"this engine has {(layers, heads)}"
+            )
+        most = self.blocks.shape[2]
+        if self.count.min(initial=0) < 0 or self.count.max(initial=0) > most:
+            raise ValueError(f"the selection's counts are not within 0..{most}")
+        used = np.arange(most) < self.count[:, :, None]
+        outside = (self.blocks < 0) | (self.blocks >= blocks)
+        falls = (np.diff(self.blocks, axis=2) <= 0) & used[:, :, 1:]
+        if bool((outside & used).any()) or bool(falls.any()):
+            raise ValueError(f"the selection's blocks are not ascending within 0..{blocks - 1}")
+        if not 0 <= self.window <= blocks:
+            raise ValueError(f"the selection's window starts at block {self.window} of {blocks}")
+
 
 @dataclass
 class Tracked:
@@ -57,6 +76,8 @@ class Tracked:
     """Least tokens that the next step can find computed, unless the request starts again."""
     parked: Selection | None = None
     """Came with an admission and waits for the request's first step."""
+    crowded: bool = False
+    """The fast tier had no room for its next step, so it chose no set."""
     remote: bool = False
     """Some pages are still with the prefill engine."""
     reasons: frozenset[str] = frozenset()

@@ -20,6 +20,8 @@ class SelectFlag(IntFlag):
     """First selection of a request: every page of it may be loaded, whatever the cap."""
     COMPARE = 2
     """The query is the token's own: the old selection was the prediction of this one."""
+    CHOOSE_ONLY = 4
+    """No page is loaded or kept for it: a prefill engine chooses for its peer."""
 
 
 @dataclass(frozen=True)
@@ -47,8 +49,8 @@ class Selected:
 
     ``loads``: int32 [*, 4] of (head, host block, slot, admission) to be copied; their slots are
     ARRIVING. ``wants``: int32 [*, 3] of (row, head, logical block) that the host tier lacks.
-    Counts are of pages: ``selected`` and of these ``resident``; ``compared`` and of these
-    ``agreed``; ``starved`` for want of a slot; ``capped``.
+    Counts are of pages: ``selected`` and of these ``resident`` (with their copy complete);
+    ``compared`` and of these ``agreed``; ``starved`` for want of a slot; ``capped``.
     """
 
     loads: I32
@@ -75,7 +77,17 @@ class Kernels(Protocol):
     def pin(self, blocks: I32, step: int) -> int:
         """Make these host blocks resident for all layers and heads now; returns pages copied.
 
-        Raises MemoryError when a layer has not the slots.
+        Slots are taken from free ones, then from the least recently selected, in the end from
+        those selected for ``step`` itself, whose pages will be late; never from a pinned one.
+        Raises MemoryError, with nothing changed, when a layer has not the slots.
+        """
+
+    def place(self, rows: Rows, step: int) -> I32:
+        """Mark the pages of the lanes' selections selected at ``step`` and give slots to those
+        that are present and have none, as :meth:`select` does without a cap.
+
+        Returns int32 [*, 4] of (layer, head, host block, slot) to be copied, ascending in layer;
+        their slots are ARRIVING.
         """
 
     def fast_slots(self, layer: int, slots: I64) -> I64:
@@ -104,9 +116,10 @@ class Kernels(Protocol):
         selections, mark them selected at ``step`` and give slots to those that have none.
 
         The score of a block is the sum over the query heads of a KV head of their softmax mass
-        under the bound of :class:`Tables`. ``budget`` is in blocks, per head; at most ``cap`` pages
-        are loaded or wanted beyond admissions, best first; slots are taken from free ones, then
-        from the least recently selected, never from one selected for ``step``.
+        under the bound of :class:`Tables`; the lower block wins a tie. ``budget`` is in blocks, per
+        head; at most ``cap`` pages are loaded or wanted beyond admissions, best first; slots are
+        taken from free ones, then from the least recently selected, never from one selected for
+        ``step``. Sinks and window come first, whatever the cap.
         """
 
     def copy(self, moves: I32, progress: I64) -> None:

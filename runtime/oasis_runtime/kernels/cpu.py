@@ -71,6 +71,7 @@ def _load() -> ctypes.CDLL:
     lib.oasis_summarize.argtypes = (tables, i64, ptr, ptr, i64)
     lib.oasis_drop.argtypes = (tables, ptr, i64)
     lib.oasis_pin.argtypes = (tables, ptr, i64, c_int32)
+    lib.oasis_place.argtypes = (tables, i64, ptr, ptr, i64, c_int32, ptr)
     lib.oasis_fast_slots.argtypes = (tables, i64, ptr, i64, ptr)
     lib.oasis_rows.argtypes = (tables, i64, i64, ptr, ptr, i64, ptr, ptr, ptr, i64, ptr, ptr)
     lib.oasis_select.argtypes = (
@@ -83,6 +84,7 @@ def _load() -> ctypes.CDLL:
     for name in ("summarize", "drop", "fast_slots", "select", "copy", "read_pages", "write_pages"):
         getattr(lib, f"oasis_{name}").restype = None
     lib.oasis_pin.restype = i64
+    lib.oasis_place.restype = i64
     lib.oasis_rows.restype = i64
     return lib
 
@@ -144,6 +146,19 @@ class CpuKernels:
         if copied < 0:
             raise MemoryError(f"no slots to pin {len(blocks)} blocks; raise tiers.fast_bytes")
         return copied
+
+    def place(self, rows: Rows, step: int) -> I32:
+        moves = np.empty((int(self._tables.count[rows.lanes].sum()), 4), np.int32)
+        placed = self._lib.oasis_place(
+            self._ref,
+            len(rows),
+            rows.lanes.ctypes.data,
+            rows.tables.ctypes.data,
+            rows.tables.shape[1],
+            step,
+            moves.ctypes.data,
+        )
+        return moves[:placed]
 
     def fast_slots(self, layer: int, slots: I64) -> I64:
         out = np.empty(len(slots) * self._geometry.heads, np.int64)

@@ -13,7 +13,7 @@
 namespace {
 
 constexpr uint8_t kFree = 0, kArriving = 1, kResident = 2;   // core/tables.py:SlotState
-constexpr uint8_t kAdmission = 1, kCompare = 2;                // kernels/contract.py:SelectFlag
+constexpr uint8_t kAdmission = 1, kCompare = 2, kChooseOnly = 4;  // kernels/contract.py:SelectFlag
 
 // Same field order as kernels/cpu.py:_Tables.
 struct Tables {
@@ -70,14 +70,15 @@ void assign(const Tables& t, int64_t l, int64_t h, int64_t b, int64_t s, int32_t
   store_state(t.state + i, st);
 }
 
-// Slots that may be given away at `step`, in the order to take them: free ones, then the least
-// recently selected; a slot selected for `step` or still being filled is never one of them.
-void takeable(const Tables& t, int64_t l, int32_t step, size_t want, std::vector<int32_t>& out) {
+// Slots of which `may(slot)` allows that they be given away, in the order to take them: free ones,
+// then the least recently selected; a slot still being filled is never one of them.
+template <typename May>
+void takeable(const Tables& t, int64_t l, size_t want, std::vector<int32_t>& out, May may) {
   std::vector<std::pair<int32_t, int32_t>> v;
   for (int64_t s = 0; s < t.slots; ++s) {
     int64_t i = l * t.slots + s;
     uint8_t st = load_state(t.state + i);
-    if (st == kFree || (st == kResident && t.last[i] < step)) v.emplace_back(t.last[i], s);
+    if (st == kFree || (st == kResident && may(s))) v.emplace_back(t.last[i], s);
   }
   size_t n = std::min(want, v.size());
   std::partial_sort(v.begin(), v.begin() + n, v.end());
@@ -171,21 +172,31 @@ void oasis_drop(const Tables* t, const int32_t* blocks, int64_t n) {
 }
 
 int64_t oasis_pin(const Tables* t, const int32_t* blocks, int64_t n, int32_t step) {
-  int64_t copied = 0;
-  std::vector<int32_t> take;
+  std::vector<std::vector<uint8_t>> keep(t->layers);
+  std::vector<size_t> want(t->layers, 0);
   for (int64_t l = 0; l < t->layers; ++l) {
-    size_t want = 0;
+    keep[l].assign(t->slots, 0);
     for (int64_t h = 0; h < t->heads; ++h)
       for (int64_t i = 0; i < n; ++i) {
         int32_t s = slot_of(*t, l, h, blocks[i]);
         if (s >= 0)
-          t->last[l * t->slots + s] = step;
+          keep[l][s] = 1;
         else
-          ++want;
+          ++want[l];
       }
-    if (want == 0) continue;
-    takeable(*t, l, step, want, take);
-    if (take.size() < want) return -1;
+    if (want[l] == 0) continue;
+    size_t have = 0;
+    for (int64_t s = 0; s < t->slots; ++s)
+      have += !keep[l][s] && load_state(t->state + l * t->slots + s) != kArriving;
+    if (have < want[l]) return -1;
+  }
+  int64_t copied = 0;
+  std::vector<int32_t> take;
+  for (int64_t l = 0; l < t->layers; ++l) {
+    for (int64_t s = 0; s < t->slots; ++s)
+      if (keep[l][s]) t->last[l * t->slots + s] = step;
+    if (want[l] == 0) continue;
+    takeable(*t, l, want[l], take, [&](int64_t s) { return !keep[l][s]; });
     size_t next = 0;
     for (int64_t h = 0; h < t->heads; ++h)
       for (int64_t i = 0; i < n; ++i)
@@ -199,6 +210,44 @@ int64_t oasis_pin(const Tables* t, const int32_t* blocks, int64_t n, int32_t ste
         }
   }
   return copied;
+}
+
+// moves: room for every selected page of the lanes.
+int64_t oasis_place(const Tables* t, int64_t n, const int32_t* lanes, const int32_t* tables,
+                    int64_t stride, int32_t step, int32_t* moves) {
+  int64_t placed = 0;
+  std::vector<int32_t> take;
+  std::vector<std::pair<int32_t, int32_t>> missing;  // (head, block)
+  for (int64_t l = 0; l < t->layers; ++l) {
+    missing.clear();
+    for (int64_t i = 0; i < n; ++i)
+      for (int64_t h = 0; h < t->heads; ++h) {
+        const int32_t* sel = selected(*t, lanes[i], l, h);
+        for (int32_t j = 0; j < count(*t, lanes[i], l, h); ++j) {
+          int32_t b = tables[i * stride + sel[j]], s = slot_of(*t, l, h, b);
+          if (s >= 0)
+            t->last[l * t->slots + s] = step;
+          else if (present(*t, l, h, b))
+            missing.emplace_back(static_cast<int32_t>(h), b);
+        }
+      }
+    if (missing.empty()) continue;
+    takeable(*t, l, missing.size(), take,
+             [&](int64_t s) { return t->last[l * t->slots + s] < step; });
+    size_t next = 0;
+    for (auto [h, b] : missing) {
+      if (slot_of(*t, l, h, b) >= 0) continue;  // shared with an earlier request
+      if (next == take.size()) break;
+      int32_t s = take[next++];
+      assign(*t, l, h, b, s, step, kArriving);
+      int32_t* m = moves + 4 * placed++;
+      m[0] = static_cast<int32_t>(l);
+      m[1] = h;
+      m[2] = b;
+      m[3] = s;
+    }
+  }
+  return placed;
 }
 
 void oasis_fast_slots(const Tables* t, int64_t layer, const int64_t* slots, int64_t tokens,
@@ -282,6 +331,9 @@ void oasis_select(const Tables* t, int64_t layer, int64_t n, const int32_t* lane
         for (int64_t b = 0; b < nb; ++b) sum += (s[b] = std::exp(s[b] - top));
         for (int64_t b = 0; b < nb; ++b) mass[b] += s[b] / sum;
       }
+      // Sorting needs an order, which keys that are not numbers would not give.
+      for (int64_t b = 0; b < nb; ++b)
+        if (!(mass[b] >= 0.f)) mass[b] = 0.f;
       order.resize(hi - lo);
       for (int64_t b = lo; b < hi; ++b) order[b - lo] = static_cast<int32_t>(b);
       int64_t k = std::min<int64_t>({budget[i], hi - lo, t->max_selected});
@@ -302,11 +354,12 @@ void oasis_select(const Tables* t, int64_t layer, int64_t n, const int32_t* lane
       std::copy(order.begin(), order.end(), sel);
       m = static_cast<int32_t>(k);
       totals[0] += k;
+      if (flags[i] & kChooseOnly) continue;
       auto touch = [&](int64_t b, float score, bool chosen) {
         int32_t slot = slot_of(*t, layer, h, table[b]);
         if (slot >= 0) {
           t->last[layer * t->slots + slot] = step;
-          totals[1] += chosen;
+          if (chosen) totals[1] += load_state(t->state + layer * t->slots + slot) == kResident;
         } else {
           missing.push_back({score, static_cast<int32_t>(i), static_cast<int32_t>(h),
                              static_cast<int32_t>(b), table[b]});
@@ -323,7 +376,8 @@ void oasis_select(const Tables* t, int64_t layer, int64_t n, const int32_t* lane
   std::stable_sort(missing.begin(), missing.end(),
                    [](const Missing& a, const Missing& b) { return a.score > b.score; });
   std::vector<int32_t> take;
-  takeable(*t, layer, step, missing.size(), take);
+  takeable(*t, layer, missing.size(), take,
+           [&](int64_t s) { return t->last[layer * t->slots + s] < step; });
   size_t next = 0;
   int64_t admitted = 0;
   for (const Missing& m : missing) {
