@@ -7,7 +7,6 @@ import logging
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
 
@@ -15,7 +14,7 @@ from oasis_runtime.contract import EngineConfig
 from oasis_runtime.serve.arguments import SERVER_MODULE, argument_problems, server_arguments
 from oasis_runtime.serve.config_file import Override, load_config, parse_override
 from oasis_runtime.serve.environment import server_environment
-from oasis_runtime.serve.model_folder import ModelShape, read_shape
+from oasis_runtime.serve.model_folder import read_shape
 from oasis_runtime.serve.payload import EnginePayload
 from oasis_runtime.serve.refusal import RefusalError, report
 from oasis_runtime.serve.threads import CpuShare, read_quota
@@ -25,7 +24,6 @@ from oasis_runtime.serve.versions import (
     plugin_is_installed,
     version_problems,
 )
-from oasis_runtime.tiers import links, numa
 
 _LOG = logging.getLogger("oasis_runtime")
 
@@ -88,56 +86,3 @@ def _parser() -> argparse.ArgumentParser:
         help="override one setting of the configuration, for example links.force=true",
     )
     return parser
-
-
-def _check_numa(config: EngineConfig, host: numa.HostView) -> numa.NumaReport:
-    placement = numa.read_placement((host.proc / "self/status").read_text())
-    found = numa.judge(numa.read_topology(host), placement)
-    if found.verdict is numa.Verdict.MISALIGNED and config.numa.policy == "required":
-        raise RefusalError(
-            [
-                f"numa.policy is required and the process is not aligned: {found.reason}; "
-                "pin the pod to one NUMA node or set numa.policy to preferred"
-            ]
-        )
-    if config.numa.policy == "none" or found.node is None:
-        _LOG.info("NUMA %s: %s; memory is not bound", found.verdict, found.reason)
-        return found
-    try:
-        numa.prefer_memory_of(found.node)
-    except OSError as error:
-        _LOG.warning(
-            "NUMA %s: %s; memory is not bound to node %d: %s (a container needs SYS_NICE for it)",
-            found.verdict,
-            found.reason,
-            found.node,
-            error.strerror,
-        )
-        return found
-    _LOG.info("NUMA %s: %s; memory comes from node %d", found.verdict, found.reason, found.node)
-    return replace(found, bound=True)
-
-
-def _measure_links(config: EngineConfig, shape: ModelShape | None) -> links.LinkReport:
-    page_bytes = (
-        links.DEFAULT_PAGE_BYTES if shape is None else shape.page_bytes(config.tiers.block_tokens)
-    )
-    host = config.transfer.host
-    speed = links.network_speed(host, links.interface_of(host))
-    return links.LinkReport(
-        host_fast=links.judge_host_fast(links.measure_copy(page_bytes), config.links),
-        network=links.judge_network(config.role, speed, config.links),
-    )
-
-
-def _with_consequence(config: EngineConfig, measured: links.LinkReport) -> EngineConfig:
-    for link in (measured.host_fast, measured.network):
-        _LOG.info("link %s %s: %s", link.name, "on" if link.enabled else "off", link.reason)
-    means = links.consequence(config.role, measured)
-    if means.refusals:
-        raise RefusalError(means.refusals)
-    if means.dense is None or config.selection.mode == "dense":
-        return config
-    _LOG.warning("%s", means.dense)
-    dense = config.selection.model_copy(update={"mode": "dense"})
-    return config.model_copy(update={"selection": dense})

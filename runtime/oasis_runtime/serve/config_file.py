@@ -64,6 +64,8 @@ def load_config(
     values = document.values
     for override in overrides:
         values = _assigned(values, override)
+    if file is None and "model" not in values:
+        raise RefusalError(["no model given; pass --model DIR, or a file with --config FILE"])
     try:
         return EngineConfig.model_validate(values)
     except ValidationError as invalid:
@@ -94,7 +96,8 @@ def _assigned(values: dict[str, Any], override: Override) -> dict[str, Any]:
 
 def _where(location: Location, document: _Document, overrides: Sequence[Override]) -> str:
     for override in reversed(overrides):
-        if location[: len(override.path)] == override.path:
+        shared = min(len(location), len(override.path))
+        if location[:shared] == override.path[:shared]:
             return override.source
     line = document.line_of(location)
     return document.name if line is None else f"{document.name} line {line}"

@@ -27,14 +27,21 @@ ASGIApp = Callable[[Scope, Receive, Send], Awaitable[None]]
 CHECKED_PATHS = frozenset(
     {
         "/v1/completions",
+        "/v1/completions/render",
         "/v1/chat/completions",
         "/v1/chat/completions/batch",
+        "/v1/chat/completions/render",
         "/v1/responses",
+        "/v1/responses/render",
         "/v1/messages",
+        "/v1/messages/render",
         "/inference/v1/generate",
     }
 )
-"""The endpoints of vLLM 0.32 whose requests may carry ``kv_transfer_params``."""
+"""The endpoints of vLLM 0.32 that take ``kv_transfer_params`` or ``vllm_xargs``.
+
+vllm-router sends every request to ``/render`` first, to learn the prompt's tokens.
+"""
 
 MAX_BODY_BYTES = 64 << 20
 """A million tokens of text are some 5 MB; the rest is for images."""

@@ -1,0 +1,130 @@
+"""The arguments for vLLM's server, and that vLLM itself takes them."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import pytest
+
+from oasis_runtime.contract import DRAIN_MARGIN_SECONDS, EngineConfig, Role, TransferConfig
+from oasis_runtime.serve.arguments import argument_problems, drain_seconds, server_arguments
+from oasis_runtime.serve.payload import PAYLOAD_KEY, EnginePayload
+from tests.unit.serve.payloads import payload
+
+
+def value(arguments: list[str], flag: str) -> str:
+    return arguments[arguments.index(flag) + 1]
+
+
+def transfer(**settings: Any) -> dict[str, Any]:
+    result: dict[str, Any] = json.loads(
+        value(server_arguments(payload(**settings)), "--kv-transfer-config")
+    )
+    return result
+
+
+def test_the_host_tier_is_vllms_own_cache() -> None:
+    arguments = server_arguments(payload(tiers={"host_bytes": 1 << 30, "block_tokens": 64}))
+    assert value(arguments, "--kv-cache-memory-bytes") == str(1 << 30)
+    assert value(arguments, "--block-size") == "64"
+
+
+def test_model_name_length_and_limits_are_passed_on() -> None:
+    arguments = server_arguments(
+        payload(
+            served_model_name="smol",
+            dtype="bfloat16",
+            max_model_len=8192,
+            max_num_seqs=3,
+            port=9000,
+        )
+    )
+    assert value(arguments, "--model") == "/models/x"
+    assert value(arguments, "--served-model-name") == "smol"
+    assert value(arguments, "--dtype") == "bfloat16"
+    assert value(arguments, "--max-model-len") == "8192"
+    assert value(arguments, "--max-num-seqs") == "3"
+    assert value(arguments, "--port") == "9000"
+
+
+def test_what_is_not_set_is_left_to_vllm() -> None:
+    arguments = server_arguments(payload())
+    assert "--served-model-name" not in arguments
+    assert "--max-model-len" not in arguments
+
+
+@pytest.mark.parametrize(
+    ("role", "kv_role"),
+    [("both", "kv_both"), ("prefill", "kv_producer"), ("decode", "kv_consumer")],
+)
+def test_the_role_decides_the_direction_of_the_connector(role: str, kv_role: str) -> None:
+    assert transfer(role=role)["kv_role"] == kv_role
+
+
+def test_a_failed_load_is_recomputed() -> None:
+    assert transfer()["kv_load_failure_policy"] == "recompute"
+
+
+def test_the_payload_comes_back_whole_from_the_connectors_config() -> None:
+    sent = payload(role="decode", selection={"budget_tokens": 1024}, extra_args=["--seed", "1"])
+    arguments = server_arguments(sent)
+    extra = json.loads(value(arguments, "--kv-transfer-config"))["kv_connector_extra_config"]
+    assert EnginePayload.model_validate(extra[PAYLOAD_KEY]) == sent
+
+
+def test_ngram_prediction_rides_one_draft_token() -> None:
+    arguments = server_arguments(payload(prediction={"ngram_min": 3, "ngram_max": 5}))
+    assert json.loads(value(arguments, "--speculative-config")) == {
+        "method": "ngram",
+        "num_speculative_tokens": 1,
+        "prompt_lookup_min": 3,
+        "prompt_lookup_max": 5,
+    }
+
+
+@pytest.mark.parametrize(
+    "settings", [{"role": "prefill"}, {"prediction": {"method": "previous"}}], ids=str
+)
+def test_nothing_is_drafted_where_nothing_is_predicted(settings: dict[str, Any]) -> None:
+    assert "--speculative-config" not in server_arguments(payload(**settings))
+
+
+def test_extra_arguments_come_last_so_that_they_win() -> None:
+    arguments = server_arguments(payload(extra_args=["--seed", "1"]))
+    assert arguments[-2:] == ["--seed", "1"]
+
+
+@pytest.mark.parametrize("lease", [1.0, 30.0, 47.5])
+def test_a_drain_outlives_a_lease_and_ends_within_the_grace_period(lease: float) -> None:
+    transfer_config = TransferConfig(lease_seconds=lease, heartbeat_seconds=lease / 4)
+    config = EngineConfig(model="m", transfer=transfer_config)
+    assert lease < drain_seconds(config) < math.ceil(lease) + DRAIN_MARGIN_SECONDS
+
+
+@pytest.mark.parametrize(("tokens", "count"), [(16, 1), (32, 0), (64, 0), (128, 0)])
+def test_blocks_that_the_cpu_kernel_cannot_take_are_refused(tokens: int, count: int) -> None:
+    config = payload(tiers={"block_tokens": tokens}).config
+    assert len(argument_problems(config)) == count
+
+
+@pytest.mark.parametrize("role", list(Role))
+def test_vllms_own_parser_takes_the_arguments(role: Role) -> None:
+    """Names and values are vLLM 0.32's, as its own command line parser reads them."""
+    cli_args = pytest.importorskip("vllm.entrypoints.launchers.cli_args")
+    argparse_utils = pytest.importorskip("vllm.utils.argparse_utils")
+    sent = payload(role=role, served_model_name="smol", max_model_len=8192)
+    parser = cli_args.make_arg_parser(argparse_utils.FlexibleArgumentParser())
+    parsed = parser.parse_args(server_arguments(sent))
+    assert parsed.model == "/models/x"
+    assert parsed.served_model_name == ["smol"]
+    assert parsed.kv_cache_memory_bytes == sent.config.tiers.host_bytes
+    assert parsed.block_size == sent.config.tiers.block_tokens
+    assert parsed.worker_cls == "oasis_runtime.vllm.worker.OasisCPUWorker"
+    assert parsed.middleware == ["oasis_runtime.serve.validation.RequestValidation"]
+    assert parsed.kv_transfer_config.kv_connector_module_path == "oasis_runtime.vllm.connector"
+    assert parsed.shutdown_timeout == drain_seconds(sent.config)
+    assert parsed.enforce_eager
+    assert parsed.enable_chunked_prefill
+    assert parsed.enable_prefix_caching

@@ -1,0 +1,78 @@
+"""What is said about a model before vLLM loads it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from oasis_runtime.serve.model_folder import ModelShape, is_folder, read_shape
+from oasis_runtime.serve.refusal import RefusalError
+
+
+def folder(tmp_path: Path, **config: object) -> str:
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    return str(tmp_path)
+
+
+@pytest.mark.parametrize("model", ["/models/x", "./x", "../x", "~/x"])
+def test_what_looks_like_a_path_is_one(model: str) -> None:
+    assert is_folder(model)
+
+
+def test_a_hub_name_is_no_path() -> None:
+    assert not is_folder("HuggingFaceTB/SmolLM2-135M-Instruct")
+
+
+def test_a_hub_name_has_no_shape_yet() -> None:
+    assert read_shape("HuggingFaceTB/SmolLM2-135M-Instruct", "auto") is None
+
+
+def test_an_absent_folder_names_the_remedy() -> None:
+    with pytest.raises(RefusalError) as caught:
+        read_shape("/models/absent", "auto")
+    assert caught.value.sentences == (
+        "model path /models/absent does not exist in this container; "
+        "mount it or correct spec.model",
+    )
+
+
+def test_a_folder_without_config_is_no_model(tmp_path: Path) -> None:
+    with pytest.raises(RefusalError, match=r"has no config\.json"):
+        read_shape(str(tmp_path), "auto")
+
+
+def test_a_broken_config_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{")
+    with pytest.raises(RefusalError, match="cannot be read as JSON"):
+        read_shape(str(tmp_path), "auto")
+
+
+def test_the_head_width_follows_from_hidden_size_where_it_is_not_given(tmp_path: Path) -> None:
+    model = folder(tmp_path, hidden_size=576, num_attention_heads=9)
+    assert read_shape(model, "auto") == ModelShape(head_dim=64, element_bytes=2)
+
+
+def test_the_head_width_of_the_config_wins(tmp_path: Path) -> None:
+    model = folder(tmp_path, hidden_size=1024, num_attention_heads=16, head_dim=128)
+    assert read_shape(model, "auto") == ModelShape(head_dim=128, element_bytes=2)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "size"), [("auto", 2), ("bfloat16", 2), ("float16", 2), ("float32", 4)]
+)
+def test_an_element_is_as_wide_as_the_dtype(tmp_path: Path, dtype: str, size: int) -> None:
+    shape = read_shape(folder(tmp_path, head_dim=64), dtype)
+    assert shape == ModelShape(head_dim=64, element_bytes=size)
+
+
+@pytest.mark.parametrize("config", [{}, {"text_config": {"head_dim": 64}}, {"hidden_size": 8}])
+def test_a_config_that_does_not_say_is_no_reason_to_refuse(
+    tmp_path: Path, config: dict[str, object]
+) -> None:
+    assert read_shape(folder(tmp_path, **config), "auto") is None
+
+
+def test_a_page_is_keys_and_values_of_one_block_of_one_head() -> None:
+    assert ModelShape(head_dim=64, element_bytes=2).page_bytes(32) == 2 * 32 * 64 * 2
