@@ -14,6 +14,7 @@ from oasis_runtime.contract import EngineConfig
 from oasis_runtime.serve.arguments import SERVER_MODULE, argument_problems, server_arguments
 from oasis_runtime.serve.config_file import Override, load_config, parse_override
 from oasis_runtime.serve.environment import server_environment
+from oasis_runtime.serve.machine import after_links, check_numa, measure_links
 from oasis_runtime.serve.model_folder import read_shape
 from oasis_runtime.serve.payload import EnginePayload
 from oasis_runtime.serve.refusal import RefusalError, report
@@ -24,6 +25,7 @@ from oasis_runtime.serve.versions import (
     plugin_is_installed,
     version_problems,
 )
+from oasis_runtime.tiers.numa import HostView
 
 _LOG = logging.getLogger("oasis_runtime")
 
@@ -57,9 +59,9 @@ def prepare(config: EngineConfig) -> EnginePayload:
     if problems:
         raise RefusalError(problems)
     shape = read_shape(config.model, config.dtype)
-    placement = _check_numa(config, numa.HostView())
-    measured = _measure_links(config, shape)
-    return EnginePayload(config=_with_consequence(config, measured), links=measured, numa=placement)
+    placement = check_numa(config.numa, HostView())
+    measured = measure_links(config, shape)
+    return EnginePayload(config=after_links(config, measured), links=measured, numa=placement)
 
 
 def become_server(payload: EnginePayload) -> NoReturn:
