@@ -89,8 +89,6 @@ def _union(schema: Schema, models: dict[str, Schema], path: tuple[str, ...]) -> 
         raise NotStructuralError(f"union in {'.'.join(path)}: only int | str can be said")
     out = _convert(schema | {"type": "string"}, models, path)
     del out["type"]
-    # The API server refuses string bounds on int-or-string; the rules bound it instead.
-    out.pop("maxLength", None)
     return out | {INT_OR_STRING: True, "anyOf": [{"type": "integer"}, {"type": "string"}]}
 
 
