@@ -1,0 +1,117 @@
+"""The connector's half in vLLM's scheduler: which requests load, which are kept for a peer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import ValidationError
+from vllm.logger import init_logger
+from vllm.v1.core.kv_cache_manager import KVCacheBlocks
+from vllm.v1.core.sched.output import SchedulerOutput
+from vllm.v1.request import Request, RequestStatus
+
+from oasis_runtime.contract import TRANSFER_PROTOCOL_VERSION, EngineConfig, RequestOptions, Role
+from oasis_runtime.core.budget import Budget
+from oasis_runtime.serve.transfer_params import TransferParams
+from oasis_runtime.vllm.messages import ExportOrder, LoadOrder, StepOrders
+from oasis_runtime.vllm.options import request_options
+from oasis_runtime.vllm.prefix import PARTIAL
+
+logger = init_logger(__name__)
+
+
+class SchedulerSide:
+    """Pure bookkeeping; the orders go to the worker with the next step."""
+
+    def __init__(self, config: EngineConfig, engine_id: str, block: int) -> None:
+        self._config = config
+        self._engine_id = engine_id
+        self._block = block
+        self._orders = StepOrders()
+        self._generation = 0
+
+    def _transfer(self, request: Request) -> TransferParams | None:
+        """The request's transfer, None when it has none that this engine can use."""
+        if not request.kv_transfer_params:
+            return None
+        try:
+            return TransferParams.model_validate(request.kv_transfer_params)
+        except ValidationError as error:
+            logger.warning("ignoring kv_transfer_params of %s: %s", request.request_id, error)
+            return None
+
+    def on_new_request(self, request: Request) -> None:
+        options = request_options(request.sampling_params)
+        if options != RequestOptions():
+            self._orders.options[request.request_id] = options
+
+    def matched_tokens(self, request: Request, computed: int) -> tuple[int, bool]:
+        """Prompt tokens whose KV a prefill engine has, beyond those that are here."""
+        params = self._transfer(request)
+        if params is None or not params.do_remote_prefill or params.oasis is None:
+            return 0, False
+        if self._config.role is not Role.DECODE:
+            return 0, False
+        count = request.num_prompt_tokens - computed
+        return (count, True) if count > 0 else (0, False)
+
+    def after_allocation(self, request: Request, blocks: KVCacheBlocks, external: int) -> None:
+        params = self._transfer(request)
+        if params is None or not params.do_remote_prefill or request.kv_transfer_params is None:
+            return
+        request.kv_transfer_params["do_remote_prefill"] = False  # one load a request
+        if external == 0 or params.oasis is None:
+            return
+        assert params.remote_host is not None
+        assert params.remote_port is not None
+        assert params.remote_request_id is not None
+        budget = Budget.of(
+            self._config.selection, request_options(request.sampling_params), self._block
+        )
+        whole = request.num_prompt_tokens <= budget.dense_up_to
+        request.kv_transfer_params[PARTIAL] = not whole
+        self._orders.loads.append(
+            LoadOrder(
+                request_id=request.request_id,
+                blocks=tuple(blocks.get_block_ids()[0]),
+                first=(request.num_prompt_tokens - external) // self._block,
+                tokens=request.num_prompt_tokens,
+                host=params.remote_host,
+                port=params.remote_port,
+                remote_request_id=params.remote_request_id,
+                generation=params.oasis.generation,
+                whole=whole,
+            )
+        )
+
+    def build(self, output: SchedulerOutput) -> StepOrders:
+        orders, self._orders = self._orders, StepOrders()
+        orders.ended += sorted({*output.finished_req_ids, *(output.preempted_req_ids or ())})
+        return orders
+
+    def finished(self, request: Request, blocks: list[int]) -> tuple[bool, dict[str, Any] | None]:
+        """Whether the blocks are kept for a decode engine, and what tells it where they are."""
+        params = self._transfer(request)
+        if params is None or not params.do_remote_decode or self._config.role is Role.DECODE:
+            return False, None
+        capped = request.status == RequestStatus.FINISHED_LENGTH_CAPPED
+        if not (capped or request.status == RequestStatus.FINISHED_STOPPED) or not blocks:
+            return False, None
+        self._generation += 1
+        tokens = request.num_prompt_tokens
+        used = blocks[: -(-tokens // self._block)]
+        self._orders.exports.append(
+            ExportOrder(request.request_id, self._generation, tuple(used), tokens)
+        )
+        return True, {
+            "do_remote_prefill": True,
+            "do_remote_decode": False,
+            "remote_engine_id": self._engine_id,
+            "remote_request_id": request.request_id,
+            "remote_host": self._config.transfer.host,
+            "remote_port": self._config.transfer.port,
+            "remote_block_ids": [used],
+            "remote_num_tokens": tokens,
+            "tp_size": self._config.tensor_parallel_size,
+            "oasis": {"version": TRANSFER_PROTOCOL_VERSION, "generation": self._generation},
+        }

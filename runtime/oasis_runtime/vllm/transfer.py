@@ -1,0 +1,249 @@
+"""Exports of a prefill engine and loads of a decode engine, in the terms of the engine core.
+
+Imported only where a peer exists: it needs NIXL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from vllm.logger import init_logger
+
+from oasis_runtime.contract import Metric
+from oasis_runtime.core.admission import Admission, hot_pages
+from oasis_runtime.core.requests import Selection
+from oasis_runtime.kernels.contract import I32, U8
+from oasis_runtime.pd.counters import OwnerCounters, ReaderCounters
+from oasis_runtime.pd.exporter import Exporter
+from oasis_runtime.pd.importer import Importer
+from oasis_runtime.pd.types import Admitted, Export, Landed, Lost, Mode, Peer
+from oasis_runtime.vllm.messages import ExportOrder, LoadOrder, Results
+from oasis_runtime.vllm.metrics import key
+from oasis_runtime.vllm.session import Session
+
+logger = init_logger(__name__)
+
+
+class HostPages:
+    """The host tier as a peer reads it: logical blocks through an export's block list."""
+
+    def __init__(self, session: Session) -> None:
+        g = session.engine.tables.geometry
+        self._kernels = session.engine.kernels
+        self.page_bytes, self.layers, self.kv_heads = g.page_bytes, g.layers, g.heads
+
+    def read_pages(self, block_ids: npt.NDArray[np.int32], pages: I32, out: U8) -> None:
+        host = np.array(pages, np.int32, order="C")
+        host[:, 2] = block_ids[pages[:, 2]]
+        self._kernels.read_pages(host, out)
+
+
+@dataclass
+class _Load:
+    order: LoadOrder
+    admission: Admission | None = None
+    cancelled: bool = False
+    """The request ended while its pages were on their way."""
+
+
+class Owner:
+    """Exports of a prefill engine."""
+
+    def __init__(self, session: Session, exporter: Exporter) -> None:
+        self._session = session
+        self._exporter = exporter
+        self._counted: OwnerCounters | None = None
+
+    def offer(self, order: ExportOrder) -> None:
+        engine = self._session.engine
+        tables = engine.tables
+        g = tables.geometry
+        blocks = np.array(order.blocks, np.int32)
+        selection = engine.selection_of(order.request_id)
+        if selection is None:  # a short prompt: everything is its window
+            nothing = np.zeros((g.layers, g.heads, 0), np.int32)
+            count = np.zeros((g.layers, g.heads), np.int32)
+            selection = Selection(nothing, count, 0, order.tokens)
+        sinks = engine.budget_of(order.request_id).sinks
+        self._exporter.offer(
+            Export(
+                request_id=order.request_id,
+                generation=order.generation,
+                n_tokens=order.tokens,
+                block_ids=blocks,
+                hot=hot_pages(selection, sinks, len(blocks)),
+                blob=Admission.of(tables, blocks, selection).encode(),
+            )
+        )
+
+    def poll(self, results: Results) -> None:
+        for ended in self._exporter.poll():
+            results.sent.add(ended.request_id)
+
+    def stats(self) -> dict[str, Any]:
+        """Counters since the last call."""
+        now, old = self._exporter.counters(), self._counted
+        self._counted = now
+        moved = {
+            key(Metric.TIER_BYTES, "host", "remote", "admission"): now.admission_bytes
+            - (old.admission_bytes if old else 0),
+            key(Metric.TIER_BYTES, "host", "remote", "demand"): now.demand_bytes
+            - (old.demand_bytes if old else 0),
+            key(Metric.LEASES_EXPIRED): now.expired - (old.expired if old else 0),
+            key(Metric.REFUSED_TRANSFERS, "owner"): now.refused - (old.refused if old else 0),
+        }
+        return {name: value for name, value in moved.items() if value}
+
+    def gauges(self) -> dict[str, float]:
+        return {
+            key(Metric.EXPORTS): float(self._exporter.outstanding()),
+            key(Metric.EXPORT_OLDEST_SECONDS): round(self._exporter.oldest_age(), 0),
+        }
+
+    def close(self) -> None:
+        self._exporter.close()
+
+
+class Reader:
+    """Loads of a decode engine, and the pages that it fetches while it decodes."""
+
+    def __init__(self, session: Session, importer: Importer) -> None:
+        self._session = session
+        self._importer = importer
+        self._loading: dict[str, _Load] = {}
+        self._remote: dict[str, LoadOrder] = {}
+        """Requests whose other pages are with a peer."""
+        self._fetching: set[str] = set()
+        self._counted: ReaderCounters | None = None
+
+    def load(self, order: LoadOrder) -> None:
+        engine = self._session.engine
+        engine.prepare(np.array(order.blocks[order.first :], np.int32))
+        self._loading[order.request_id] = _Load(order)
+        self._importer.admit(
+            order.request_id,
+            Peer(order.host, order.port),
+            order.remote_request_id,
+            order.generation,
+            Mode.ALL if order.whole else Mode.HOT,
+        )
+
+    def end(self, request_id: str) -> None:
+        """The request needs its peer no more."""
+        if request_id in self._loading:
+            self._loading[request_id].cancelled = True
+        if self._remote.pop(request_id, None) is not None:
+            self._fetching.discard(request_id)
+            self._importer.release(request_id)
+
+    def fetch(self, wants: Mapping[str, I32]) -> None:
+        """Ask for pages; one fetch a request is under way at a time."""
+        for request_id, pages in wants.items():
+            if request_id in self._remote and request_id not in self._fetching:
+                self._importer.fetch(request_id, pages)
+                self._fetching.add(request_id)
+
+    @property
+    def waiting(self) -> bool:
+        return bool(self._loading)
+
+    def poll(self, results: Results) -> None:
+        for event in self._importer.poll():
+            match event:
+                case Admitted():
+                    self._admitted(event)
+                case Landed():
+                    try:
+                        self._landed(event, results)
+                    finally:
+                        event.done()
+                case Lost():
+                    self._lost(event, results)
+
+    def _admitted(self, event: Admitted) -> None:
+        load = self._loading.get(event.request_id)
+        if load is None:
+            return
+        admission = Admission.decode(event.blob)
+        order = load.order
+        blocks = np.array(order.blocks[order.first :], np.int32)
+        tail = Admission(
+            admission.selection,
+            admission.low[:, order.first :],
+            admission.high[:, order.first :],
+            admission.scale[:, order.first :],
+        )
+        tail.install(self._session.engine.tables, blocks)
+        load.admission = admission
+        engine = self._session.engine
+        engine.statistics.moved_bytes["remote", "host", "admission"] += len(event.blob)
+        whole = len(order.blocks) * engine.tables.geometry.block_bytes
+        engine.statistics.dense_transfer_bytes += whole
+
+    def _landed(self, event: Landed, results: Results) -> None:
+        load = self._loading.get(event.request_id)
+        order = load.order if load is not None else self._remote.get(event.request_id)
+        engine = self._session.engine
+        if order is None or (load is not None and load.admission is None):
+            engine.statistics.stale += len(event.pages)
+        else:
+            self._store(event, order)
+        if not event.last:
+            return
+        self._fetching.discard(event.request_id)
+        if load is None or load.admission is None:
+            return
+        del self._loading[event.request_id]
+        results.received.add(event.request_id)
+        if load.order.whole or load.cancelled:
+            self._importer.release(event.request_id)
+        if load.cancelled:
+            return
+        if not load.order.whole:
+            engine.adopt(event.request_id, load.admission.selection, remote=True)
+            self._remote[event.request_id] = load.order
+
+    def _store(self, event: Landed, order: LoadOrder) -> None:
+        pages = np.array(event.pages, np.int32, order="C")
+        blocks = np.array(order.blocks, np.int32)
+        mine = (pages[:, 2] >= order.first) & (pages[:, 2] < len(blocks))
+        data = event.data
+        if not mine.all():
+            pages, data = pages[mine], np.ascontiguousarray(event.data[mine])
+        pages[:, 2] = blocks[pages[:, 2]]
+        self._session.engine.land(pages, data.reshape(-1), event.reason.value)
+
+    def _lost(self, event: Lost, results: Results) -> None:
+        logger.warning("KV of request %s is lost: %s", event.request_id, event.reason)
+        load = self._loading.pop(event.request_id, None)
+        if load is not None:
+            results.received.add(event.request_id)
+            if not load.cancelled:
+                results.failed.add(event.request_id)
+            return
+        order = self._remote.pop(event.request_id, None)
+        if order is not None:
+            self._fetching.discard(event.request_id)
+            self._session.engine.lose(event.request_id)
+            results.invalid_blocks.add(order.blocks[order.first])
+
+    def stats(self) -> dict[str, Any]:
+        """Counters since the last call; the bytes are counted where pages land."""
+        now, old = self._importer.counters(), self._counted
+        self._counted = now
+        counts = {
+            key(Metric.STALE_READS): now.stale_pages - (old.stale_pages if old else 0),
+            key(Metric.REFUSED_TRANSFERS, "reader"): now.refused - (old.refused if old else 0),
+            key(Metric.REFUSED_TRANSFERS, "lost"): now.lost - (old.lost if old else 0),
+        }
+        data: dict[str, Any] = {name: value for name, value in counts.items() if value}
+        if now.bytes_per_second and (old is None or now.bytes_per_second != old.bytes_per_second):
+            data[key(Metric.LINK_BANDWIDTH, "network")] = now.bytes_per_second
+        return data
+
+    def close(self) -> None:
+        self._importer.close()
