@@ -425,6 +425,9 @@ class Owner:
         """Disconnects a reader. Its exports live on until their leases end."""
         _log.warning("disconnected reader %s: %s", reader.agent, reason)
         self._tally.readers_lost += 1
+        self._disconnect(reader)
+
+    def _disconnect(self, reader: _Reader) -> None:
         self._readers.pop(reader.identity, None)
         self._early = [e for e in self._early if e.reader is not reader]
         self._fetches = deque(f for f in self._fetches if f.reader is not reader)
@@ -441,5 +444,6 @@ class Owner:
             self._regions.peer_gone(reader.agent)
 
     def close(self) -> None:
+        """Disconnects all readers."""
         for reader in list(self._readers.values()):
-            self._lose(reader, "this engine stops")
+            self._disconnect(reader)

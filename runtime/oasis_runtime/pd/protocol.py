@@ -20,7 +20,6 @@ MAX_MESSAGE_BYTES = 64 << 20
 """Longer messages are refused by the socket; a page list of 5 million pages fits."""
 
 Count = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
-Address = Annotated[int, Meta(ge=0, le=(1 << 64) - 1)]
 Name = Annotated[str, Meta(max_length=512)]
 
 
@@ -108,7 +107,7 @@ class Fetch(Message, frozen=True):
 
     op: Count
     reason: Reason
-    address: Address
+    address: Count
     nbytes: Count
     items: list[Item]
 
