@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from oasis_operator.desired.metadata import Manifest
 
-USER = 10001
-"""Set even though images name a user: ``runAsNonRoot`` can only check numbers."""
+USER = 65532
+"""That of the project's images; said here so that images of others run without root too."""
 
 
 def pod_security() -> Manifest:

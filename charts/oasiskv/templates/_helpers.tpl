@@ -1,0 +1,21 @@
+{{/* The name of everything in the release's namespace. */}}
+{{- define "oasiskv.name" -}}
+{{- if contains "oasiskv" .Release.Name }}{{ .Release.Name | trunc 50 | trimSuffix "-" }}{{ else }}{{ printf "%s-oasiskv" .Release.Name | trunc 50 | trimSuffix "-" }}{{ end }}
+{{- end }}
+
+{{/* The name of what has no namespace: unique among releases of one name. */}}
+{{- define "oasiskv.clusterName" -}}
+{{ printf "%s:%s" .Release.Namespace (include "oasiskv.name" .) }}
+{{- end }}
+
+{{- define "oasiskv.selector" -}}
+app.kubernetes.io/name: oasiskv-operator
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+
+{{- define "oasiskv.labels" -}}
+{{ include "oasiskv.selector" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
+{{- end }}
