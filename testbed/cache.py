@@ -47,27 +47,35 @@ def locked(path: Path) -> Iterator[None]:
         yield
 
 
-def entry(kind: str, name: str, key: str, make: Callable[[Path], None]) -> Path:
-    """Folder ``kind/name-key``; calls ``make`` with an empty folder when it is not there yet.
+COMPLETE = ".complete"
+"""Marks an entry whose making was not interrupted."""
 
-    The folder gets its name only after ``make`` returned, so an interrupted run leaves nothing
-    that looks finished. Entries of the same name with another key are removed then.
+
+def entry(kind: str, name: str, key: str, make: Callable[[Path], None]) -> Path:
+    """Folder ``kind/name-key``; calls ``make`` with it, empty, when it is not there yet.
+
+    It is made in place, since a virtual environment cannot be moved, and marked when ``make`` has
+    returned. Entries of the same name with another key are removed then.
     """
     parent = root() / kind
-    final = parent / f"{name}-{key}"
-    if final.is_dir():
-        return final
+    folder = parent / f"{name}-{key}"
+    if (folder / COMPLETE).exists():
+        return folder
     with locked(parent / f".{name}.lock"):
-        if final.is_dir():
-            return final
-        partial = parent / f".{name}.partial"
-        shutil.rmtree(partial, ignore_errors=True)
-        partial.mkdir(parents=True)
-        make(partial)
-        partial.rename(final)
-        for stale in others(parent, name, final):
-            shutil.rmtree(stale, ignore_errors=True)
-    return final
+        if (folder / COMPLETE).exists():
+            return folder
+        remove(folder)
+        folder.mkdir(parents=True)
+        make(folder)
+        (folder / COMPLETE).touch()
+        for stale in others(parent, name, folder):
+            remove(stale)
+    return folder
+
+
+def remove(folder: Path) -> None:
+    """Remove a folder with all that is in it, if it is there."""
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def others(parent: Path, name: str, current: Path) -> list[Path]:

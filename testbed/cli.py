@@ -7,8 +7,10 @@ import os
 import sys
 from collections.abc import Sequence
 
-from testbed import host, packages, programs, progress
+from testbed import environment, host, model, packages, programs, progress
 from testbed.controlplane import bed as controlplane
+from testbed.images import build as build_images
+from testbed.monitoring import manifests, prometheus
 from testbed.node.bed import Node
 from testbed.problem import Problem
 
@@ -27,9 +29,29 @@ def parser() -> argparse.ArgumentParser:
     install.set_defaults(
         run=lambda options: packages.install(options.purposes or packages.PURPOSES)
     )
+    venv = commands.add_parser("venv", help="make the Python environment; prints its folder")
+    venv.set_defaults(run=make_environment)
+
+    small = commands.add_parser("model", help="make the test model; prints its folder")
+    small.set_defaults(run=make_model)
+
     control_plane_commands(commands.add_parser("control-plane", help="control plane, fake nodes"))
     node_commands(commands)
     return top
+
+
+def make_environment(options: argparse.Namespace) -> None:  # noqa: ARG001
+    """Make the environment, with this checkout installed in it."""
+    packages.install(["python"])
+    folder = environment.make()
+    environment.link(folder)
+    print(folder)
+
+
+def make_model(options: argparse.Namespace) -> None:  # noqa: ARG001
+    """Make the model."""
+    packages.install(["python"])
+    print(model.make())
 
 
 def node_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -38,8 +60,18 @@ def node_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser])
     up.set_defaults(run=node_up)
 
     down = commands.add_parser("down", help="stop it, leaving nothing behind on the host")
-    down.add_argument("--purge", action="store_true", help="remove its imported images and logs too")
+    down.add_argument(
+        "--purge", action="store_true", help="remove its imported images and logs too"
+    )
     down.set_defaults(run=node_down)
+
+    images = commands.add_parser("images", help="build the project's images; prints their names")
+    images.add_argument("--load", action="store_true", help="and import them into the node")
+    images.add_argument("names", nargs="*", choices=[[], *build_images.NAMES])
+    images.set_defaults(run=node_images)
+
+    scrape = commands.add_parser("prometheus", help="start Prometheus inside; prints its address")
+    scrape.set_defaults(run=node_prometheus)
 
     run = commands.add_parser("exec", help="run a command inside it")
     run.add_argument("program", nargs=argparse.REMAINDER)
@@ -61,6 +93,25 @@ def node_down(options: argparse.Namespace) -> None:
         node.purge()
     else:
         node.down()
+
+
+def node_images(options: argparse.Namespace) -> None:
+    """Build images; prints one line ``NAME IMAGE`` for each."""
+    host.require_root()
+    packages.install(["images", "python"])
+    for name in options.names or build_images.NAMES:
+        image = build_images.build(name)
+        if options.load:
+            with progress.step(f"importing {image.name}"):
+                Node.default().load(image.name, image.layout)
+        print(name, image.name, flush=True)
+
+
+def node_prometheus(options: argparse.Namespace) -> None:  # noqa: ARG001
+    """Start Prometheus in the node bed."""
+    with progress.step("Prometheus"):
+        prometheus.up(Node.default())
+    print(manifests.URL)
 
 
 def node_exec(options: argparse.Namespace) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
@@ -18,7 +19,7 @@ def convert(source: Path, target: Path) -> None:
     folder, name = str(source.parent), source.name
     tokenizer = AutoTokenizer.from_pretrained(folder, gguf_file=name)
     # Without dequantize=True transformers keeps the packed tensors and cannot save them.
-    model = AutoModelForCausalLM.from_pretrained(
+    model: Any = AutoModelForCausalLM.from_pretrained(
         folder,
         gguf_file=name,
         dtype=torch.bfloat16,
@@ -26,11 +27,8 @@ def convert(source: Path, target: Path) -> None:
     )
     # What is left of the quantiser would make save_pretrained() write a quantised config.
     model.is_quantized = False
-    if getattr(model, "hf_quantizer", None) is not None:
-        model.hf_quantizer = None
-    if getattr(model.config, "quantization_config", None) is not None:
-        del model.config.quantization_config
-    model.config._name_or_path = ""
+    model.hf_quantizer = None
+    del model.config.quantization_config
     model.save_pretrained(target)
     tokenizer.save_pretrained(target)
 

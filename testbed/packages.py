@@ -10,7 +10,16 @@ from testbed import host, progress
 
 PURPOSES: dict[str, tuple[str, ...]] = {
     "control-plane": ("openssl",),
-    "python": ("python3-venv", "python3-dev", "binutils", "gcc", "g++", "libc6-dev", "libnuma1", "libgomp1"),
+    "python": (
+        "python3-venv",
+        "python3-dev",
+        "binutils",
+        "gcc",
+        "g++",
+        "libc6-dev",
+        "libnuma1",
+        "libgomp1",
+    ),
     "node": (
         "containerd",
         "runc",

@@ -135,7 +135,9 @@ def named(names: Iterable[str]) -> list[Module]:
     wanted = list(names)
     for name in wanted:
         if name not in known:
-            raise Problem(f"there is no module {name!r} to build; the modules are {', '.join(known)}")
+            raise Problem(
+                f"there is no module {name!r} to build; the modules are {', '.join(known)}"
+            )
     return [known[name] for name in wanted]
 
 
@@ -163,9 +165,7 @@ def build_all(modules: Iterable[Module]) -> list[Path]:
         return list(pool.map(build, modules))
 
 
-def find(
-    names: Iterable[str], environment: Mapping[str, str] | None = None
-) -> dict[str, Path]:
+def find(names: Iterable[str], environment: Mapping[str, str] | None = None) -> dict[str, Path]:
     """Path of each program.
 
     With ``KUBEBUILDER_ASSETS`` set, programs come from that folder, else from PATH, and nothing

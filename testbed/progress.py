@@ -98,8 +98,13 @@ def run(
                 f"the program {command[0]} is not installed; `python3 -m testbed packages` "
                 "installs what the test bed needs"
             ) from missing
+    require_success(code, str(command[0]), log, remedy)
+
+
+def require_success(code: int, what: str, log: Path, remedy: str = "") -> None:
+    """Raise Problem with the end of the log when an exit status is not 0."""
     if code != 0:
         hint = f" {remedy}" if remedy else ""
         raise Problem(
-            f"{tail(log)}\n{command[0]} ended with status {code}; the whole log is {log}.{hint}"
+            f"{tail(log)}\n{what} ended with status {code}; the whole log is {log}.{hint}"
         )

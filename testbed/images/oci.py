@@ -12,16 +12,19 @@ import io
 import json
 import os
 import tarfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from fnmatch import fnmatch
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import IO, Any
 
 LAYER = "application/vnd.oci.image.layer.v1.tar"
 CONFIG = "application/vnd.oci.image.config.v1+json"
 MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 NAME_ANNOTATION = "io.containerd.image.name"
 TAG_ANNOTATION = "org.opencontainers.image.ref.name"
+FORMAT = "1"
+"""Part of every layout's cache key; raise it when layers come out different."""
 _CHUNK = 1 << 20
 
 Descriptor = dict[str, Any]
@@ -55,7 +58,7 @@ class ImageConfig:
 class _Hashing(io.RawIOBase):
     """A writer that knows the digest and length of what passed through it."""
 
-    def __init__(self, target: BinaryIO) -> None:
+    def __init__(self, target: IO[bytes]) -> None:
         self.target = target
         self.digest = hashlib.sha256()
         self.length = 0
@@ -85,39 +88,32 @@ class Layout:
                 out.write(chunk)
         return self._descriptor(out)
 
-    def layer_from_trees(self, trees: Mapping[str, Path]) -> Descriptor:
+    def layer_from_trees(
+        self, trees: Mapping[str, Path], left_out: Iterable[str] = ()
+    ) -> Descriptor:
         """A layer with each file or folder at its absolute destination.
 
-        Owners and times are left out and the order is fixed: equal content, equal digest.
+        Files whose name matches a pattern in ``left_out`` are skipped. Owners and times are left out and the order is fixed: equal content, equal digest.
         """
         with self._partial().open("wb", buffering=_CHUNK) as raw:
             out = _Hashing(raw)
             with tarfile.open(
                 fileobj=out, mode="w|", format=tarfile.PAX_FORMAT, bufsize=_CHUNK
             ) as tar:
-                _add_trees(tar, trees)
+                _add_trees(tar, trees, tuple(left_out))
         return self._descriptor(out)
 
     def write_index(self, name: str, layers: list[Descriptor], config: ImageConfig) -> None:
         """Make the layout an image called ``name`` of these layers."""
         stored = self._document(config.document(layers), CONFIG)
-        manifest = self._document(
+        document = self._document(
             {"schemaVersion": 2, "mediaType": MANIFEST, "config": stored, "layers": layers},
             MANIFEST,
         )
-        manifest["annotations"] = {
-            NAME_ANNOTATION: name,
-            TAG_ANNOTATION: name.rpartition(":")[2],
-        }
-        index = {"schemaVersion": 2, "manifests": [manifest]}
+        document["annotations"] = _annotations(name)
+        index = {"schemaVersion": 2, "manifests": [document]}
         (self.folder / "index.json").write_text(json.dumps(index))
         (self.folder / "oci-layout").write_text(json.dumps({"imageLayoutVersion": "1.0.0"}))
-
-    def write_archive(self, archive: Path) -> None:
-        """The layout as one tar, as ``ctr images import`` takes it."""
-        with tarfile.open(archive, "w", bufsize=_CHUNK) as tar:
-            for part in ("oci-layout", "index.json", "blobs"):
-                tar.add(self.folder / part, part)
 
     def _partial(self) -> Path:
         return self.blobs / "partial"
@@ -134,13 +130,78 @@ class Layout:
         return {"mediaType": media_type, "digest": f"sha256:{digest}", "size": len(data)}
 
 
-def _add_trees(tar: tarfile.TarFile, trees: Mapping[str, Path]) -> None:
+def layers(layout: Path) -> list[Descriptor]:
+    """Layers of the image in a layout, the lowest first."""
+    found: list[Descriptor] = manifest(layout)["layers"]
+    return found
+
+
+def manifest(layout: Path) -> dict[str, Any]:
+    """Manifest of the one image in a layout."""
+    index = json.loads((layout / "index.json").read_text())
+    found: dict[str, Any] = json.loads(blob(layout, index["manifests"][0]).read_text())
+    return found
+
+
+def tag(layout: Path) -> str:
+    """Tag under which tools find the image in a layout."""
+    index = json.loads((layout / "index.json").read_text())
+    return str(index["manifests"][0]["annotations"][TAG_ANNOTATION])
+
+
+def blob(layout: Path, descriptor: Descriptor) -> Path:
+    """File of a blob."""
+    return layout / "blobs" / "sha256" / str(descriptor["digest"]).removeprefix("sha256:")
+
+
+def rename(layout: Path, name: str) -> None:
+    """Give the image in a layout another name."""
+    index = json.loads((layout / "index.json").read_text())
+    index["manifests"] = index["manifests"][-1:]
+    index["manifests"][0]["annotations"] = _annotations(name)
+    (layout / "index.json").write_text(json.dumps(index))
+
+
+def used_blobs(layout: Path) -> list[Path]:
+    """Files of the image in a layout: its manifest, its configuration and its layers."""
+    index = json.loads((layout / "index.json").read_text())
+    document = manifest(layout)
+    descriptors = [index["manifests"][0], document["config"], *document["layers"]]
+    return list(dict.fromkeys(blob(layout, descriptor) for descriptor in descriptors))
+
+
+def remove_unused(layout: Path) -> None:
+    """Remove blobs that the image does not consist of."""
+    kept = set(used_blobs(layout))
+    for path in (layout / "blobs" / "sha256").iterdir():
+        if path not in kept:
+            path.unlink()
+
+
+def write_tar(layout: Path, present: Collection[str], out: IO[bytes]) -> None:
+    """Write a layout as ``ctr images import`` reads it, less the blobs that it has already.
+
+    ``present`` holds digests (``sha256:...``) of containerd's content store.
+    """
+    with tarfile.open(fileobj=out, mode="w|", bufsize=_CHUNK) as tar:
+        for part in ("oci-layout", "index.json"):
+            tar.add(layout / part, part)
+        for path in used_blobs(layout):
+            if f"sha256:{path.name}" not in present:
+                tar.add(path, f"blobs/sha256/{path.name}")
+
+
+def _annotations(name: str) -> dict[str, str]:
+    return {NAME_ANNOTATION: name, TAG_ANNOTATION: name.rpartition(":")[2]}
+
+
+def _add_trees(tar: tarfile.TarFile, trees: Mapping[str, Path], left_out: tuple[str, ...]) -> None:
     known: set[str] = set()
     for destination, source in trees.items():
         name = destination.strip("/")
         for parent in reversed(Path(name).parents):
             _add_folder(tar, str(parent), known)
-        _add(tar, source, name)
+        _add(tar, source, name, left_out)
 
 
 def _add_folder(tar: tarfile.TarFile, name: str, known: set[str]) -> None:
@@ -152,7 +213,7 @@ def _add_folder(tar: tarfile.TarFile, name: str, known: set[str]) -> None:
     tar.addfile(entry)
 
 
-def _add(tar: tarfile.TarFile, source: Path, name: str) -> None:
+def _add(tar: tarfile.TarFile, source: Path, name: str, left_out: tuple[str, ...]) -> None:
     entry = tar.gettarinfo(source, name)
     entry.uid = entry.gid = 0
     entry.uname = entry.gname = ""
@@ -164,4 +225,5 @@ def _add(tar: tarfile.TarFile, source: Path, name: str) -> None:
     tar.addfile(entry)
     if entry.isdir():
         for child in sorted(os.listdir(source)):
-            _add(tar, source / child, f"{name}/{child}")
+            if not any(fnmatch(child, pattern) for pattern in left_out):
+                _add(tar, source / child, f"{name}/{child}", left_out)

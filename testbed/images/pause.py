@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 from testbed import cache, progress
@@ -15,15 +14,15 @@ SOURCE = Path(__file__).parent / "pause.c"
 def archive() -> Path:
     """Archive of the image, made now when the cache has none."""
 
-    def make(out: Path) -> None:
-        program = out / "pause"
+    def make(folder: Path) -> None:
+        program = folder / "pause"
         log = progress.log_file("pause")
         progress.run(["gcc", "-static", "-Os", "-s", "-o", program, SOURCE], log)
-        image = oci.Layout(out / "layout")
+        image = oci.Layout(folder)
         layer = image.layer_from_trees({"/pause": program})
         image.write_index(layout.PAUSE_IMAGE, [layer], oci.ImageConfig(entrypoint=("/pause",)))
-        image.write_archive(out / "image.tar")
-        shutil.rmtree(image.folder)
+        with (folder / "image.tar").open("wb") as out:
+            oci.write_tar(folder, (), out)
 
-    key = cache.fingerprint(layout.PAUSE_IMAGE, SOURCE, Path(oci.__file__))
+    key = cache.fingerprint(layout.PAUSE_IMAGE, SOURCE, oci.FORMAT)
     return cache.entry("images", "pause", key, make) / "image.tar"

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from testbed import cache, pki, processes, programs, progress, wait
-from testbed.images import pause
+from testbed.images import oci, pause
 from testbed.node import config, hoststate, inside, layout, network
 from testbed.node.layout import Layout
 from testbed.problem import Problem
@@ -136,6 +136,31 @@ class Node:
             raise Problem(f"{' '.join(words)} failed inside the node: {done.stderr.strip()}")
         return done.stdout
 
+    def load(self, image: str, source: Path) -> None:
+        """Import an image layout into containerd as ``image``, if it is not there yet.
+
+        Only blobs that containerd lacks are copied. Earlier images of the same repository lose
+        their name; pods that run keep running.
+        """
+        images = self.run("ctr", "images", "ls", "-q").split()
+        if image in images:
+            return
+        present = set(self.run("ctr", "content", "ls", "-q").split())
+        command = self.command(["ctr", "images", "import", "-"])
+        with subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, env=self.environment()
+        ) as process:
+            if process.stdin is None:
+                raise AssertionError("asked for a pipe")
+            oci.write_tar(source, present, process.stdin)
+            process.stdin.close()
+        if process.returncode != 0:
+            raise Problem(f"containerd did not take the image {image} from {source}")
+        repository = image.rpartition(":")[0]
+        stale = [name for name in images if name.rpartition(":")[0] == repository]
+        if stale:
+            self.run("ctr", "images", "rm", *stale)
+
     def _programs(self) -> dict[str, Path]:
         built = [name for name in inside.PROGRAMS if name != "containerd"]
         containerd = shutil.which("containerd")
@@ -169,7 +194,9 @@ class Node:
 
         def alive() -> None:
             if not first.running():
-                raise Problem(f"{progress.tail(log, 40)}\nthe node did not come up; logs: {files.logs}")
+                raise Problem(
+                    f"{progress.tail(log, 40)}\nthe node did not come up; logs: {files.logs}"
+                )
 
         wait.until(files.ready.exists, "the node", START_TIMEOUT, alive)
         progress.say(log.read_text().rstrip())

@@ -11,7 +11,9 @@ from testbed.node.layout import Layout
 
 ETCD_DATA = Path("/run/etcd")
 """On the private tmpfs inside: gone with the namespaces, and no disk to wait for."""
-PORTS = Ports(etcd=2379, etcd_peer=2380, apiserver=layout.API_PORT, kcm=10257, scheduler=10259, kwok=0)
+PORTS = Ports(
+    etcd=2379, etcd_peer=2380, apiserver=layout.API_PORT, kcm=10257, scheduler=10259, kwok=0
+)
 """The usual ports: they cannot collide with anything outside the namespaces."""
 
 

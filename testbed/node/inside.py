@@ -84,9 +84,7 @@ class Inside:
 
     def _spawn(self, name: str, program: str, arguments: Sequence[str]) -> None:
         log = self.files.logs / f"{name}.log"
-        self.started.append(
-            processes.spawn(name, [self.plan.programs[program], *arguments], log)
-        )
+        self.started.append(processes.spawn(name, [self.plan.programs[program], *arguments], log))
 
     def _until(self, what: str, condition: Callable[[], bool], timeout: float) -> None:
         def alive() -> None:
