@@ -39,14 +39,17 @@ def _is_quantity(value: int | str) -> int | str:
     return value
 
 
+# Bounds the cost of the rules. Not a bound of pydantic's: numbers have no length.
+_SHORT: dict[str, Any] = {"maxLength": 32}
+
 # ``string(self)`` makes one rule of both spellings, 1073741824 and "1Gi".
 Quantity = Annotated[
     int | str,
     Field(
-        max_length=32,
-        json_schema_extra=rules(
-            rule("isQuantity(string(self))", "write a quantity such as 500m, 2 or 4Gi")
-        ),
+        json_schema_extra={
+            **rules(rule("isQuantity(string(self))", "write a quantity such as 500m, 2 or 4Gi")),
+            **_SHORT,
+        },
     ),
     AfterValidator(_is_quantity),
 ]
@@ -54,13 +57,16 @@ Quantity = Annotated[
 TierSize = Annotated[
     int | str,
     Field(
-        max_length=32,
-        json_schema_extra=rules(
-            rule(
-                "isQuantity(string(self)) && !quantity(string(self)).isLessThan(quantity('1Mi'))",
-                "write a size of at least 1Mi, such as 4Gi",
-            )
-        ),
+        json_schema_extra={
+            **rules(
+                rule(
+                    "isQuantity(string(self)) && "
+                    "!quantity(string(self)).isLessThan(quantity('1Mi'))",
+                    "write a size of at least 1Mi, such as 4Gi",
+                )
+            ),
+            **_SHORT,
+        },
     ),
     AfterValidator(_is_quantity),
 ]

@@ -1,0 +1,25 @@
+from __future__ import annotations
+
+import pytest
+
+from tests.unit.operator.make import built, deployment, named
+
+
+@pytest.mark.parametrize(("component", "peer"), [("prefill", "decode"), ("decode", "prefill")])
+def test_all_ports_but_http_are_open_to_the_other_role_alone(component: str, peer: str) -> None:
+    spec = named(built(deployment()), "NetworkPolicy", f"chat-{component}")["spec"]
+    http, transfer = spec["ingress"]
+    assert http == {"ports": [{"port": 8000, "protocol": "TCP"}]}
+    (source,) = transfer["from"]
+    assert source["podSelector"]["matchLabels"] == {
+        "oasiskv.io/deployment": "chat",
+        "oasiskv.io/component": peer,
+    }
+    assert "namespaceSelector" not in source
+    assert "ports" not in transfer
+
+
+def test_it_covers_the_roles_pods() -> None:
+    spec = named(built(deployment()), "NetworkPolicy", "chat-prefill")["spec"]
+    assert spec["policyTypes"] == ["Ingress"]
+    assert spec["podSelector"]["matchLabels"]["oasiskv.io/component"] == "prefill"

@@ -1,0 +1,120 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from oasis_operator.desired.pod import engine_pod, grace_seconds
+from oasis_operator.desired.roles import role_plans
+from oasis_runtime.contract import DRAIN_MARGIN_SECONDS, LEASE_SECONDS
+from tests.unit.operator.make import deployment
+
+
+def template(**spec: Any) -> dict[str, Any]:
+    od = deployment(**spec)
+    return engine_pod(od, role_plans(od)[0], "runtime:1", "config")
+
+
+def container(**spec: Any) -> dict[str, Any]:
+    found: dict[str, Any] = template(**spec)["spec"]["containers"][0]
+    return found
+
+
+def env(**spec: Any) -> dict[str, Any]:
+    return {item["name"]: item for item in container(**spec)["env"]}
+
+
+def test_it_runs_the_runtime_with_the_mounted_configuration() -> None:
+    engine = container()
+    assert engine["command"][:4] == ["python", "-m", "oasis_runtime", "serve"]
+    assert engine["command"][-1] == "/etc/oasiskv/engine.yaml"
+    assert "/etc/oasiskv" in [mount["mountPath"] for mount in engine["volumeMounts"]]
+
+
+def test_its_peers_reach_it_at_its_pod_address() -> None:
+    assert env()["OASIS_TRANSFER_HOST"]["valueFrom"]["fieldRef"]["fieldPath"] == "status.podIP"
+
+
+def test_it_is_restricted() -> None:
+    spec = template()["spec"]
+    assert spec["securityContext"]["runAsNonRoot"] is True
+    assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert spec["automountServiceAccountToken"] is False
+    assert container()["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+
+
+def test_what_it_must_write_to_is_an_empty_dir() -> None:
+    volumes = {v["name"]: v for v in template()["spec"]["volumes"]}
+    mounts = {m["mountPath"]: m["name"] for m in container()["volumeMounts"]}
+    assert volumes[mounts["/tmp"]]["emptyDir"] == {}
+    assert volumes[mounts[env()["HOME"]["value"]]]["emptyDir"] == {}
+    assert volumes[mounts["/dev/shm"]]["emptyDir"] == {"medium": "Memory"}
+
+
+def test_every_probe_may_take_five_seconds() -> None:
+    engine = container()
+    for name in ("startupProbe", "readinessProbe", "livenessProbe"):
+        assert engine[name]["timeoutSeconds"] == 5
+
+
+def test_loading_may_take_as_long_as_the_progress_deadline() -> None:
+    probe = container(updates={"progressDeadlineSeconds": 601})["startupProbe"]
+    assert probe["periodSeconds"] * probe["failureThreshold"] >= 601
+
+
+def test_a_draining_pod_outlives_every_lease_of_its_readers() -> None:
+    assert grace_seconds() >= LEASE_SECONDS + DRAIN_MARGIN_SECONDS
+    assert template()["spec"]["terminationGracePeriodSeconds"] == grace_seconds()
+
+
+def test_prometheus_finds_it() -> None:
+    assert template()["metadata"]["annotations"]["prometheus.io/port"] == "8000"
+
+
+def test_the_api_key_comes_from_the_secret_only_if_there_is_one() -> None:
+    secret = {"name": "key", "key": "value"}
+    given = env(security={"apiKeySecret": secret})["VLLM_API_KEY"]
+    assert given["valueFrom"]["secretKeyRef"] == secret
+    assert "VLLM_API_KEY" not in env()
+
+
+def test_placement_is_the_roles() -> None:
+    spec = template(
+        prefill={
+            "nodeSelector": {"pool": "a"},
+            "tolerations": [{"key": "gpu", "operator": "Exists", "tolerationSeconds": 5}],
+        }
+    )["spec"]
+    assert spec["nodeSelector"] == {"pool": "a"}
+    assert spec["tolerations"] == [{"key": "gpu", "operator": "Exists", "tolerationSeconds": 5}]
+
+
+def test_resources_are_written_as_the_api_writes_them() -> None:
+    engine = container(prefill={"resources": {"requests": {"cpu": 2, "memory": "1Gi"}}})
+    assert engine["resources"] == {"requests": {"cpu": "2", "memory": "1Gi"}}
+
+
+def test_the_override_is_merged_over_the_pod() -> None:
+    override = {
+        "metadata": {"annotations": {"team": "a"}},
+        "spec": {
+            "runtimeClassName": "nvidia",
+            "containers": [{"name": "engine", "env": [{"name": "X", "value": "1"}]}],
+        },
+    }
+    found = template(prefill={"podTemplate": override})
+    assert found["metadata"]["annotations"]["team"] == "a"
+    assert found["metadata"]["annotations"]["prometheus.io/scrape"] == "true"
+    assert found["spec"]["runtimeClassName"] == "nvidia"
+    assert [c["name"] for c in found["spec"]["containers"]] == ["engine"]
+    assert {"name": "X", "value": "1"} in found["spec"]["containers"][0]["env"]
+
+
+@pytest.mark.parametrize("label", ["oasiskv.io/deployment", "oasiskv.io/component"])
+def test_the_override_cannot_take_the_pod_out_of_its_selectors(label: str) -> None:
+    found = template(prefill={"podTemplate": {"metadata": {"labels": {label: "other"}}}})
+    assert found["metadata"]["labels"][label] != "other"

@@ -1,0 +1,45 @@
+from __future__ import annotations
+
+from decimal import Decimal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from oasis_operator.api.quantity import parse_quantity, quantity_bytes, same_quantity
+
+SUFFIXES = {
+    "m": "0.001", "": "1", "k": "1000", "M": "1e6", "G": "1e9", "T": "1e12",
+    "Ki": "1024", "Mi": "1048576", "Gi": "1073741824", "e3": "1000", "E-2": "0.01",
+}  # fmt: skip
+
+
+@given(st.integers(0, 10**9), st.sampled_from(sorted(SUFFIXES)))
+def test_a_suffix_multiplies_the_number(number: int, suffix: str) -> None:
+    assert parse_quantity(f"{number}{suffix}") == number * Decimal(SUFFIXES[suffix])
+
+
+@given(st.text(max_size=8))
+def test_what_parses_is_written_in_quantity_characters_only(text: str) -> None:
+    try:
+        parse_quantity(text)
+    except ValueError as error:
+        assert "4Gi" in str(error)
+    else:
+        assert set(text) <= set("0123456789.+-numkKMGTPEei")
+
+
+def test_part_of_a_byte_counts_as_a_byte() -> None:
+    assert quantity_bytes("1500m") == 2
+
+
+@pytest.mark.parametrize(
+    ("one", "other"), [("1000m", "1"), ("1Gi", 1073741824), ("0.5", "500m"), ("2", 2)]
+)
+def test_spellings_of_one_quantity_are_the_same(one: int | str, other: int | str) -> None:
+    assert same_quantity(one, other)
+
+
+@pytest.mark.parametrize(("one", "other"), [("1G", "1Gi"), ("a", "a"), ("1", None), ("1", ["1"])])
+def test_other_things_are_not_the_same_quantity(one: object, other: object) -> None:
+    assert not same_quantity(one, other)

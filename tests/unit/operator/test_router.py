@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+from typing import Any
+
+from vllm_router.launch_router import parse_router_args
+
+from tests.unit.operator.make import built, deployment, named
+
+
+def router(**spec: Any) -> dict[str, Any]:
+    found: dict[str, Any] = named(built(deployment(**spec)), "Deployment", "chat-router")
+    return found
+
+
+def container(**spec: Any) -> dict[str, Any]:
+    found: dict[str, Any] = router(**spec)["spec"]["template"]["spec"]["containers"][0]
+    return found
+
+
+def pods(component: str, **spec: Any) -> dict[str, str]:
+    return {
+        "oasiskv.io/deployment": "chat",
+        "oasiskv.io/component": component,
+        "oasiskv.io/revision": built(deployment(**spec)).rollout.target,
+    }
+
+
+def test_with_two_roles_the_router_finds_the_pods_of_each() -> None:
+    args = parse_router_args(container()["args"])
+    assert args.vllm_pd_disaggregation
+    assert args.prefill_selector == pods("prefill")
+    assert args.decode_selector == pods("decode")
+
+
+def test_with_one_role_it_is_an_ordinary_router() -> None:
+    args = parse_router_args(container(prefill=None)["args"])
+    assert not args.vllm_pd_disaggregation
+    assert args.selector == pods("decode", prefill=None)
+
+
+def test_it_looks_in_its_own_namespace_and_checks_health_every_two_seconds() -> None:
+    args = parse_router_args(container()["args"])
+    assert args.service_discovery
+    assert args.service_discovery_namespace == "team"
+    assert args.service_discovery_port == 8000
+    assert args.health_check_interval_secs == 2
+
+
+def test_its_metrics_can_be_reached() -> None:
+    args = parse_router_args(container()["args"])
+    assert (args.prometheus_host, args.prometheus_port) == ("0.0.0.0", 29000)
+    annotations = router()["spec"]["template"]["metadata"]["annotations"]
+    assert annotations["prometheus.io/port"] == "29000"
+
+
+def test_it_is_ready_only_with_a_worker_of_each_role() -> None:
+    assert container()["readinessProbe"]["httpGet"]["path"] == "/readiness"
+
+
+def test_a_switch_leaves_no_gap() -> None:
+    assert router()["spec"]["strategy"]["rollingUpdate"] == {"maxSurge": 1, "maxUnavailable": 0}
+
+
+def test_replicas_image_and_resources_are_the_specs() -> None:
+    spec = {"replicas": 3, "image": "mine:1", "resources": {"requests": {"cpu": "50m"}}}
+    assert router(router=spec)["spec"]["replicas"] == 3
+    assert container(router=spec)["resources"] == {"requests": {"cpu": "50m"}}
+
+
+def test_it_is_restricted_too() -> None:
+    assert container()["securityContext"]["readOnlyRootFilesystem"] is True
+    assert router()["spec"]["template"]["spec"]["securityContext"]["runAsNonRoot"] is True
+
+
+KEY = {"apiKeySecret": {"name": "chat-key", "key": "key"}}
+
+
+def test_the_key_is_never_on_the_command_line() -> None:
+    found = container(security=KEY)
+    (key,) = [item for item in found["env"] if item["name"] == "OPENAI_API_KEY"]
+    assert key["valueFrom"]["secretKeyRef"] == {"name": "chat-key", "key": "key"}
+    assert "--api-key" not in str(found["args"])
+
+
+def test_with_two_roles_it_checks_the_clients_key_against_an_engine() -> None:
+    # It replaces the client's key with its own there, so nobody else would check it.
+    found = container(security=KEY)
+    assert found["command"][-1] == "http://chat-prefill.team.svc:8000/v1/models"
+    compile(found["command"][2], "launcher", "exec")
+    compile(found["readinessProbe"]["exec"]["command"][2], "probe", "exec")
+
+
+def test_with_one_role_the_engine_checks_the_key_that_the_router_passes_on() -> None:
+    found = container(security=KEY, prefill=None)
+    assert found["command"] == ["vllm-router"]

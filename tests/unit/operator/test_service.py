@@ -1,0 +1,24 @@
+from __future__ import annotations
+
+from oasis_operator.desired.metadata import REVISION_LABEL
+from oasis_operator.desired.service import endpoint
+from tests.unit.operator.make import built, deployment, named
+
+
+def test_each_role_has_a_headless_service_over_all_revisions() -> None:
+    for component in ("prefill", "decode"):
+        spec = named(built(deployment()), "Service", f"chat-{component}")["spec"]
+        assert spec["clusterIP"] == "None"
+        assert spec["selector"]["oasiskv.io/component"] == component
+        assert REVISION_LABEL not in spec["selector"]
+
+
+def test_the_endpoint_is_the_routers_service() -> None:
+    spec = named(built(deployment()), "Service", "chat-router")["spec"]
+    assert spec["ports"][0]["port"] == 8080
+    assert endpoint(deployment()) == "http://chat-router.team.svc:8080/v1"
+
+
+def test_a_single_role_has_no_prefill_service() -> None:
+    names = [o["metadata"]["name"] for o in built(deployment(prefill=None)).objects]
+    assert "chat-prefill" not in names
