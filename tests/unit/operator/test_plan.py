@@ -1,0 +1,177 @@
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from oasis_operator.desired.build import Desired, desired
+from oasis_operator.desired.metadata import REVISION_LABEL, Manifest
+from oasis_operator.desired.rollout import Rollout, decide_rollout
+from oasis_operator.reconcile.observed import ObjectKey, Observed
+from oasis_operator.reconcile.plan import Plan, covers, plan
+from tests.unit.operator.make import (
+    IMAGES,
+    built,
+    deployment,
+    progressed,
+    serve_target,
+    stored,
+)
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3)
+    ),
+    max_leaves=12,
+)
+SPECS = st.fixed_dictionaries(
+    {
+        "prefill": st.sampled_from([None, {}, {"replicas": 2}]),
+        "decode": st.sampled_from([{}, {"resources": {"limits": {"cpu": "1000m"}}}]),
+        "kv": st.sampled_from([{}, {"budgetTokens": 512}]),
+        "router": st.sampled_from([{}, {"replicas": 2}]),
+    }
+)
+Live = dict[ObjectKey, Manifest]
+
+
+def planned(objects: Desired, live: Live) -> Plan:
+    return plan(objects.objects, objects.rollout, live)
+
+
+def carried_out(todo: Plan, live: Live) -> Live:
+    out = {key: body for key, body in live.items() if key not in todo.delete}
+    for item in todo.apply:
+        key = ObjectKey.of(item)
+        out[key] = {**out.get(key, {}), **copy.deepcopy(item)}
+    return out
+
+
+@given(SPECS)
+def test_there_is_nothing_to_do_twice(spec: dict[str, Any]) -> None:
+    objects = built(deployment(**spec))
+    assert planned(objects, stored(objects)).empty
+
+
+@given(SPECS, SPECS)
+def test_a_plan_carried_out_leaves_nothing_to_do(
+    before: dict[str, Any], after: dict[str, Any]
+) -> None:
+    live = stored(built(deployment(**before)))
+    objects = built(deployment(**after))
+    live = carried_out(planned(objects, live), live)
+    assert planned(objects, live).empty
+    assert set(live) == {ObjectKey.of(item) for item in objects.objects}
+
+
+@given(SPECS)
+def test_another_operator_of_the_same_version_changes_nothing(spec: dict[str, Any]) -> None:
+    first, second = built(deployment(**spec)), built(deployment(**spec))
+    assert first == second
+    assert planned(second, stored(first)).empty
+
+
+def test_an_empty_cluster_gets_workloads_last() -> None:
+    kinds = [item["kind"] for item in planned(built(deployment()), {}).apply]
+    assert kinds[-5:] == ["ConfigMap", "Deployment", "ConfigMap", "Deployment", "Deployment"]
+
+
+@pytest.mark.parametrize("value", [0, 7])
+def test_drift_of_a_field_is_repaired(value: int) -> None:
+    objects = built(deployment())
+    live = stored(objects)
+    key = next(key for key in live if key.name.endswith("-decode") and key.kind == "Deployment")
+    live[key]["spec"]["replicas"] = value
+    assert [ObjectKey.of(item) for item in planned(objects, live).apply] == [key]
+
+
+def test_fields_of_others_are_left_alone() -> None:
+    objects = built(deployment())
+    live = stored(objects)
+    for body in live.values():
+        body["metadata"]["labels"]["team"] = "a"
+        body["metadata"]["annotations"]["seen"] = "yes"
+    assert planned(objects, live).empty
+
+
+def test_what_is_no_longer_wanted_goes_workloads_first() -> None:
+    live = stored(built(deployment()))
+    todo = planned(built(deployment(prefill=None)), live)
+    kinds = [key.kind for key in todo.delete]
+    assert kinds[:2] == ["Deployment", "Deployment"]
+    assert ObjectKey("Service", "chat-prefill") in todo.delete
+
+
+def test_while_the_old_revision_serves_nothing_that_it_needs_goes() -> None:
+    old = built(deployment())
+    live = {key: _established(body) for key, body in stored(old).items()}
+    observed = Observed(live)
+    new = desired(
+        deployment(prefill=None),
+        IMAGES,
+        lambda target: decide_rollout(target, observed.revisions(), observed.router(), "Switch"),
+    )
+    todo = planned(new, live)
+    assert new.rollout.serving == old.rollout.target
+    assert todo.delete == ()
+    changed = {ObjectKey.of(item).name for item in todo.apply}
+    assert changed == {f"chat-{new.rollout.target}-decode"}
+
+
+def test_a_revision_that_nobody_needs_goes() -> None:
+    old = built(deployment())
+    live = stored(old)
+    new = built(deployment(kv={"budgetTokens": 512}))
+    gone = {
+        key
+        for key, body in live.items()
+        if body["metadata"]["labels"].get(REVISION_LABEL) and key.name != "chat-router"
+    }
+    assert set(planned(new, live).delete) == gone
+
+
+def test_the_router_is_not_touched_before_its_time() -> None:
+    new = desired(deployment(), IMAGES, lambda r: Rollout(r, "0ld", frozenset({"0ld"})))
+    assert "chat-router" not in [
+        o["metadata"]["name"] for o in new.objects if o["kind"] == "Deployment"
+    ]
+    live = stored(desired(deployment(), IMAGES, serve_target))
+    assert ObjectKey("Deployment", "chat-router") not in planned(new, live).delete
+
+
+def _established(body: Manifest) -> Manifest:
+    if body["kind"] != "Deployment":
+        return body
+    return progressed(body, ready=True, established=True)
+
+
+@given(JSON)
+def test_everything_covers_itself(value: Any) -> None:
+    assert covers(value, copy.deepcopy(value))
+
+
+@given(st.dictionaries(st.text(max_size=3), JSON, min_size=1, max_size=4), st.data())
+def test_a_missing_field_is_not_covered_unless_it_says_nothing(
+    value: dict[str, Any], data: st.DataObject
+) -> None:
+    key = data.draw(st.sampled_from(sorted(value)))
+    rest = {k: v for k, v in value.items() if k != key}
+    assert covers(value, rest) == (value[key] in (None, {}, []))
+
+
+@pytest.mark.parametrize(
+    ("wanted", "live", "same"),
+    [
+        ({"cpu": "1000m"}, {"cpu": "1"}, True),
+        ({"cpu": "1000m"}, {"cpu": "2"}, False),
+        ([1, 2], [1], False),
+        ({"a": 1}, {"a": 1, "b": 2}, True),
+        ({"a": {}}, {}, True),
+    ],
+)
+def test_covering(wanted: Any, live: Any, same: bool) -> None:
+    assert covers(wanted, live) is same

@@ -1,0 +1,34 @@
+from __future__ import annotations
+
+import re
+from dataclasses import asdict
+
+from oasis_operator.signals.queries import queries
+from oasis_runtime.contract import Metric
+from tests.unit.operator.make import built, deployment
+
+TEXT = asdict(queries(deployment()))
+
+
+def test_every_query_is_about_this_deployments_engines_only() -> None:
+    for query in TEXT.values():
+        for selector in re.findall(r"\{(namespace.*?)\}[\[)]", query):
+            assert selector.startswith('namespace="team",pod=~"chat-')
+
+
+def test_the_pod_pattern_takes_every_engine_and_no_stranger() -> None:
+    found = re.search(r'pod=~"(.*?)"', TEXT["numa_by_pod"])
+    assert found is not None
+    pattern = re.compile(found.group(1))
+    revision = built(deployment()).rollout.target
+    assert pattern.fullmatch(f"chat-{revision}-decode-5d9f-x2x")
+    assert pattern.fullmatch(f"chat-{revision}-prefill-5d9f-x2x")
+    assert not pattern.fullmatch("chat-router-5d9f-x2x")
+    assert not pattern.fullmatch(f"chat-two-{revision}-decode-5d9f-x2x")
+
+
+def test_every_metric_is_one_that_the_engine_publishes() -> None:
+    known = {str(metric) for metric in Metric}
+    for query in TEXT.values():
+        for name in re.findall(r"oasis_\w+", query):
+            assert name in known or name.rpartition("_")[0] in known

@@ -1,0 +1,144 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from oasis_operator.desired.metadata import Component
+from oasis_operator.desired.rollout import Rollout
+from oasis_operator.reconcile.conditions import Draft
+from oasis_operator.reconcile.observed import DeploymentView
+from oasis_operator.reconcile.pods import PodView, Problem
+from oasis_operator.reconcile.ready_condition import ready_condition, router_condition
+from oasis_operator.reconcile.role_condition import role_condition
+
+MODEL = "spec.model.hostPath.path /srv/tiny"
+
+
+def view(component: Component = Component.PREFILL, **changes: Any) -> DeploymentView:
+    complete = DeploymentView(
+        revision="0123abcd",
+        component=component,
+        images={},
+        wanted=1,
+        ready=1,
+        available=1,
+        updated=1,
+        current=True,
+        total=1,
+        established=True,
+        deadline_exceeded=False,
+        failure="",
+    )
+    return replace(complete, **changes)
+
+
+def waiting_pod(problem: Problem | None = None, name: str = "p-1", **changes: Any) -> PodView:
+    pod = PodView(name, f"uid-{name}", "prefill", "0123abcd", False, False, False, problem)
+    return replace(pod, **changes)
+
+
+def condition(
+    found: DeploymentView | None, *pods: PodView, warnings: dict[str, str] | None = None
+) -> Draft:
+    return role_condition(Component.PREFILL, found, pods, warnings or {}, MODEL)
+
+
+NOT_READY = view(ready=0, available=0)
+
+
+def test_all_pods_ready_is_true() -> None:
+    found = condition(view())
+    assert (found.type, found.status, found.reason) == ("PrefillReady", "True", "AllReady")
+
+
+def test_a_deployment_that_is_not_there_yet_is_being_created() -> None:
+    assert condition(None).reason == "Creating"
+
+
+def test_pods_that_load_are_starting_and_no_alarm() -> None:
+    found = condition(NOT_READY, waiting_pod())
+    assert (found.status, found.reason, found.alarming) == ("False", "Starting", False)
+    assert "0 of 1" in found.message
+
+
+def test_a_rejected_configuration_is_told_with_the_users_own_path() -> None:
+    problem = Problem("ConfigurationRejected", "/mnt/model has no config.json: put it there")
+    found = condition(NOT_READY, waiting_pod(problem))
+    assert found.reason == "ConfigurationRejected"
+    assert "/mnt/model has no config.json: put it there" in found.message
+    assert "/srv/tiny" in found.message
+    assert "p-1" in found.message
+    assert found.alarming
+
+
+def test_a_volume_that_is_not_there_is_told_in_the_kubelets_words() -> None:
+    warnings = {"uid-p-1": "hostPath type check failed: /srv/tiny is not a directory"}
+    found = condition(NOT_READY, waiting_pod(starting=True), warnings=warnings)
+    assert found.reason == "PodNotStarted"
+    assert "/srv/tiny is not a directory" in found.message
+    assert found.alarming
+
+
+def test_a_pod_that_never_becomes_ready_is_named_after_the_deadline() -> None:
+    found = condition(view(ready=0, available=0, deadline_exceeded=True), waiting_pod())
+    assert found.reason == "ProgressDeadlineExceeded"
+    assert "p-1" in found.message
+    assert "/health" in found.message
+    assert found.alarming
+
+
+def test_what_is_known_says_more_than_the_deadline() -> None:
+    late = view(ready=0, available=0, deadline_exceeded=True)
+    found = condition(late, waiting_pod(Problem("Unschedulable", "no node: no GPU")))
+    assert found.reason == "Unschedulable"
+
+
+def test_pods_that_cannot_be_created_say_why() -> None:
+    found = condition(view(ready=0, available=0, failure="exceeded quota"))
+    assert found.reason == "PodsNotCreated"
+    assert "exceeded quota" in found.message
+
+
+def test_pods_that_go_do_not_count() -> None:
+    found = condition(NOT_READY, waiting_pod(Problem("Crashed", "x"), terminating=True))
+    assert found.reason == "Starting"
+
+
+def test_the_same_pods_in_another_order_make_the_same_condition() -> None:
+    one = waiting_pod(Problem("Crashed", "x"), "a")
+    other = waiting_pod(Problem("Unschedulable", "y"), "b")
+    assert condition(NOT_READY, one, other) == condition(NOT_READY, other, one)
+
+
+HERE = Rollout("new", "new", frozenset())
+ROUTER = view(Component.ROUTER)
+
+
+def test_a_router_without_engines_waits_for_them() -> None:
+    found = router_condition(view(Component.ROUTER, available=0), [], HERE)
+    assert (found.status, found.reason) == ("False", "WaitingForEngines")
+
+
+def test_a_router_of_an_earlier_revision_is_updating() -> None:
+    found = router_condition(ROUTER, [], Rollout("new", "old", frozenset({"old"})))
+    assert found.reason == "Updating"
+    assert "old" in found.message
+
+
+def test_a_router_with_a_problem_tells_it() -> None:
+    broken = waiting_pod(Problem("ImagePullFailed", "router:1 cannot be pulled"))
+    found = router_condition(view(Component.ROUTER, available=0), [broken], HERE)
+    assert found.reason == "ImagePullFailed"
+    assert found.alarming
+
+
+def test_ready_is_all_parts_ready() -> None:
+    parts = [condition(view()), router_condition(ROUTER, [], HERE)]
+    assert ready_condition(parts).status == "True"
+
+
+def test_the_first_part_that_is_not_ready_says_why() -> None:
+    broken = condition(NOT_READY, waiting_pod(Problem("Unschedulable", "no GPU")))
+    found = ready_condition([broken, router_condition(None, [], HERE)])
+    assert (found.status, found.reason) == ("False", "Unschedulable")
+    assert found.message.startswith("PrefillReady: ")

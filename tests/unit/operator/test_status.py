@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+import pytest
+
+from oasis_operator.api.status import Status
+from oasis_operator.reconcile.conditions import Draft
+from oasis_operator.reconcile.observed import Observed
+from oasis_operator.reconcile.status import (
+    failed,
+    failed_status,
+    judge,
+    same_status,
+    status_body,
+    status_of,
+)
+from oasis_operator.signals.prometheus import NoSignals, Signals
+from tests.unit.operator.make import built, deployment, progressed, stored
+
+NOW = "2026-01-01T00:00:00Z"
+GONE = NoSignals("PrometheusUnreachable", "gone")
+TRAFFIC = Signals(resident_ratio=0.97, steps_by_mode={"sparse": 1.0})
+
+
+def status(
+    signals: Signals | NoSignals, *, ready: bool = True, before: Status | None = None
+) -> Status:
+    od = deployment()
+    objects = built(od)
+    live = {
+        key: progressed(body, ready=ready, established=ready) if key.kind == "Deployment" else body
+        for key, body in stored(objects).items()
+    }
+    observed = Observed(live)
+    drafts = judge(od, objects.rollout, observed, signals, {})
+    return status_of(od, objects.rollout, observed, signals, drafts, before or Status(), NOW)
+
+
+def condition(given: Status, kind: str) -> str:
+    return next(c.status for c in given.conditions or [] if c.type == kind)
+
+
+def test_a_serving_deployment_is_ready_and_says_where() -> None:
+    found = status(TRAFFIC)
+    assert condition(found, "Ready") == "True"
+    assert found.endpoint == "http://chat-router.team.svc:8080/v1"
+    assert found.revision == found.serving_revision
+    assert found.prefill is not None
+    assert (found.prefill.replicas, found.prefill.ready_replicas) == (1, 1)
+    assert (found.mode, found.hit_rate) == ("sparse", "0.97")
+
+
+def test_readiness_does_not_hang_on_prometheus() -> None:
+    assert condition(status(GONE), "Ready") == "True"
+
+
+def test_without_prometheus_rates_stay_as_last_measured() -> None:
+    found = status(GONE, before=status(TRAFFIC))
+    assert (found.mode, found.hit_rate) == ("sparse", "0.97")
+    assert condition(found, "SparsityHealthy") == "Unknown"
+
+
+def test_the_same_observation_makes_the_same_status() -> None:
+    first = status(TRAFFIC)
+    assert same_status(first, status(TRAFFIC, before=first))
+
+
+def test_the_order_of_conditions_is_no_difference() -> None:
+    one = status(TRAFFIC)
+    other = one.model_copy(update={"conditions": (one.conditions or [])[::-1]})
+    assert same_status(one, other)
+
+
+def test_a_changed_condition_is_a_difference() -> None:
+    assert not same_status(status(TRAFFIC), status(TRAFFIC, ready=False))
+
+
+def test_a_failure_to_apply_leaves_the_other_conditions() -> None:
+    before = status(TRAFFIC)
+    found = failed_status(before, failed("ApplyRefused", "422: no"), NOW, 9)
+    assert condition(found, "Ready") == "False"
+    assert condition(found, "PrefillReady") == "True"
+    assert found.observed_generation == 9
+    assert len(found.conditions or []) == len(before.conditions or [])
+
+
+def test_a_failure_to_apply_is_an_alarm() -> None:
+    (draft,) = failed("ApplyRefused", "422: no")
+    assert draft == Draft("Ready", "False", "ApplyRefused", "422: no", alarming=True)
+
+
+@pytest.mark.parametrize("signals", [TRAFFIC, GONE])
+def test_the_status_reads_back(signals: Signals | NoSignals) -> None:
+    found = status(signals)
+    assert Status.model_validate(status_body(found)) == found

@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+import copy
+
+from oasis_operator.cluster.queue import Key
+from oasis_operator.cluster.store import Store
+from oasis_operator.desired.metadata import Manifest
+from oasis_operator.reconcile.observed import ObjectKey
+from tests.unit.operator.make import built, deployment, named, pod
+
+KEY = Key("team", "chat")
+SERVICE = ObjectKey("Service", "chat-router")
+
+
+def service(version: str = "5", uid: str = "s-1", owner: str = "uid-1") -> Manifest:
+    body = copy.deepcopy(named(built(deployment(uid=owner)), *SERVICE))
+    body["metadata"] |= {"resourceVersion": version, "uid": uid, "managedFields": [{}]}
+    return body
+
+
+def test_an_older_version_never_replaces_a_newer_one() -> None:
+    store = Store()
+    store.keep_object(service("9"))
+    store.keep_object(service("7"))
+    live = store.observed(KEY, "uid-1").objects[SERVICE]
+    assert live["metadata"]["resourceVersion"] == "9"
+
+
+def test_managed_fields_are_not_held() -> None:
+    store = Store()
+    store.keep_object(service())
+    assert "managedFields" not in store.observed(KEY, "uid-1").objects[SERVICE]["metadata"]
+
+
+def test_objects_of_an_earlier_namesake_are_not_ours() -> None:
+    store = Store()
+    store.keep_object(service(owner="uid-0"))
+    assert store.observed(KEY, "uid-1").objects == {}
+
+
+def test_a_late_deletion_does_not_take_the_successor() -> None:
+    store = Store()
+    store.keep_object(service(uid="s-2"))
+    store.drop_object(service(uid="s-1"))
+    assert SERVICE in store.observed(KEY, "uid-1").objects
+    store.drop_object(service(uid="s-2"))
+    assert store.observed(KEY, "uid-1").objects == {}
+
+
+def test_pods_are_held_as_what_is_looked_at() -> None:
+    store = Store()
+    assert store.keep_pod(pod(ready=True)) == KEY
+    (view,) = store.observed(KEY, "uid-1").pods
+    assert view.ready
+    store.drop_pod(pod())
+    assert store.observed(KEY, "uid-1").pods == ()
