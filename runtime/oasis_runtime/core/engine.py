@@ -161,12 +161,11 @@ class SparseEngine:
             if r.computed < t.computed:  # restarted: preempted, and computed again here
                 t.selection_length, t.remote = 0, False
             t.computed = r.computed
-        adopted = {i for i, r in enumerate(batch) if self._requests[r.request_id].parked}
         sparse, room = self._sparse(batch)
         dense = [i for i in range(len(batch)) if i not in sparse]
         selecting = self._selecting(batch, sparse, room)
         self._pin([(batch[i], self._requests[batch[i].request_id]) for i in sparse])
-        self._place(batch, [i for i in sparse if i in adopted])
+        self._place(batch, sparse)
         self.statistics.steps["sparse"] += len(sparse)
         self.statistics.steps["dense"] += sum(batch[i].length > batch[i].prompt for i in dense)
         self._step = self._plan(batch, sparse, dense, selecting)
@@ -263,7 +262,7 @@ class SparseEngine:
             width = min(parked.blocks.shape[2], self.tables.selected.shape[3])
             self.tables.selected[t.lane, :, :, :width] = parked.blocks[:, :, :width]
             self.tables.count[t.lane] = np.minimum(parked.count, min(width, t.budget.selected))
-            t.window, t.selection_length = parked.window, parked.length
+            t.window, t.selection_length, t.chosen_at = parked.window, parked.length, -1
         return t.lane is not None and t.selection_length > 0
 
     def _give_lane(self, t: Tracked) -> bool:
@@ -295,16 +294,20 @@ class SparseEngine:
             copied = self.kernels.pin(unique, self._index)
         self.statistics.moved_bytes["host", "fast", "pin"] += copied * g.page_bytes
 
-    def _place(self, batch: Sequence[StepRequest], adopted: Sequence[int]) -> None:
-        """Bring in what adopted selections name; no step before this one could ask for it."""
-        if not adopted:
-            return
-        windows = [self._requests[batch[i].request_id].window for i in adopted]
-        rows = self._rows(batch, adopted, np.array(windows, np.int32))
-        moves = self.kernels.place(rows, self._index)
-        self._copy_now(moves)
+    def _place(self, batch: Sequence[StepRequest], sparse: Sequence[int]) -> None:
+        """Bring in what selections name that the step before did not make: those of a peer, and
+        those of requests that paused, whose pages others could take."""
+        state = [self._requests[r.request_id] for r in batch]
+        old = np.array([state[i].chosen_at < self._index - 1 for i in sparse], np.uint8)
+        if old.any():
+            self.statistics.wait_seconds += self._prefetcher.drain()
+            windows = np.array([state[i].window for i in sparse], np.int32)
+            rows = self._rows(batch, sparse, windows)
+            self._copy_now(self.kernels.place(rows, old, self._index))
 
     def _copy_now(self, moves: I32) -> None:
+        if not len(moves):
+            return
         start = time.perf_counter()
         self._prefetcher.submit(moves)
         self._prefetcher.drain()
@@ -459,7 +462,7 @@ class SparseEngine:
             t = self._requests[step.batch[i].request_id]
             assert step.select_rows is not None
             t.window = int(step.select_rows.window[position])
-            t.selection_length = step.batch[i].length
+            t.selection_length, t.chosen_at = step.batch[i].length, step.index
             t.computed = step.batch[i].computed + 1
             t.parked = None
         if planned.admission:

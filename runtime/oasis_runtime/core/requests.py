@@ -71,6 +71,8 @@ class Tracked:
     lane: int | None = None
     selection_length: int = 0
     """Tokens that the lane's selection was made from; 0 when it has none."""
+    chosen_at: int = -1
+    """Step in which the lane's selection was made, -1 when a peer made it."""
     window: int = 0
     computed: int = 0
     """Least tokens that the next step can find computed, unless the request starts again."""

@@ -82,9 +82,10 @@ class Kernels(Protocol):
         Raises MemoryError, with nothing changed, when a layer has not the slots.
         """
 
-    def place(self, rows: Rows, step: int) -> I32:
-        """Mark the pages of the lanes' selections selected at ``step`` and give slots to those
-        that are present and have none, as :meth:`select` does without a cap.
+    def place(self, rows: Rows, old: U8, step: int) -> I32:
+        """Mark the selected pages of the requests that ``old`` flags as selected at ``step``, and
+        give slots to those that are present and have none: free ones, then the least recently
+        selected of those that no request of ``rows`` attends to (selection, sinks and window).
 
         Returns int32 [*, 4] of (layer, head, host block, slot) to be copied, ascending in layer;
         their slots are ARRIVING.

@@ -71,7 +71,7 @@ def _load() -> ctypes.CDLL:
     lib.oasis_summarize.argtypes = (tables, i64, ptr, ptr, i64)
     lib.oasis_drop.argtypes = (tables, ptr, i64)
     lib.oasis_pin.argtypes = (tables, ptr, i64, c_int32)
-    lib.oasis_place.argtypes = (tables, i64, ptr, ptr, i64, c_int32, ptr)
+    lib.oasis_place.argtypes = (tables, i64, ptr, ptr, i64, ptr, ptr, ptr, ptr, c_int32, ptr)
     lib.oasis_fast_slots.argtypes = (tables, i64, ptr, i64, ptr)
     lib.oasis_rows.argtypes = (tables, i64, i64, ptr, ptr, i64, ptr, ptr, ptr, i64, ptr, ptr)
     lib.oasis_select.argtypes = (
@@ -147,7 +147,7 @@ class CpuKernels:
             raise MemoryError(f"no slots to pin {len(blocks)} blocks; raise tiers.fast_bytes")
         return copied
 
-    def place(self, rows: Rows, step: int) -> I32:
+    def place(self, rows: Rows, old: U8, step: int) -> I32:
         moves = np.empty((int(self._tables.count[rows.lanes].sum()), 4), np.int32)
         placed = self._lib.oasis_place(
             self._ref,
@@ -155,6 +155,10 @@ class CpuKernels:
             rows.lanes.ctypes.data,
             rows.tables.ctypes.data,
             rows.tables.shape[1],
+            rows.sinks.ctypes.data,
+            rows.window.ctypes.data,
+            rows.lengths.ctypes.data,
+            _address(old, np.uint8),
             step,
             moves.ctypes.data,
         )

@@ -214,26 +214,38 @@ int64_t oasis_pin(const Tables* t, const int32_t* blocks, int64_t n, int32_t ste
 
 // moves: room for every selected page of the lanes.
 int64_t oasis_place(const Tables* t, int64_t n, const int32_t* lanes, const int32_t* tables,
-                    int64_t stride, int32_t step, int32_t* moves) {
+                    int64_t stride, const int32_t* sinks, const int32_t* window,
+                    const int32_t* lengths, const uint8_t* old, int32_t step, int32_t* moves) {
   int64_t placed = 0;
   std::vector<int32_t> take;
+  std::vector<uint8_t> keep;
   std::vector<std::pair<int32_t, int32_t>> missing;  // (head, block)
   for (int64_t l = 0; l < t->layers; ++l) {
     missing.clear();
-    for (int64_t i = 0; i < n; ++i)
+    keep.assign(t->slots, 0);
+    for (int64_t i = 0; i < n; ++i) {
+      int64_t nb = (lengths[i] + t->block - 1) / t->block, first = std::min<int64_t>(sinks[i], nb);
       for (int64_t h = 0; h < t->heads; ++h) {
+        auto kept = [&](int64_t logical) {
+          int32_t s = slot_of(*t, l, h, tables[i * stride + logical]);
+          if (s >= 0) keep[s] = 1;
+          return s;
+        };
+        for (int64_t b = 0; b < first; ++b) kept(b);
+        for (int64_t b = std::max<int64_t>(window[i], first); b < nb; ++b) kept(b);
         const int32_t* sel = selected(*t, lanes[i], l, h);
         for (int32_t j = 0; j < count(*t, lanes[i], l, h); ++j) {
-          int32_t b = tables[i * stride + sel[j]], s = slot_of(*t, l, h, b);
+          int32_t s = kept(sel[j]), b = tables[i * stride + sel[j]];
+          if (!old[i]) continue;
           if (s >= 0)
             t->last[l * t->slots + s] = step;
           else if (present(*t, l, h, b))
             missing.emplace_back(static_cast<int32_t>(h), b);
         }
       }
+    }
     if (missing.empty()) continue;
-    takeable(*t, l, missing.size(), take,
-             [&](int64_t s) { return t->last[l * t->slots + s] < step; });
+    takeable(*t, l, missing.size(), take, [&](int64_t s) { return !keep[s]; });
     size_t next = 0;
     for (auto [h, b] : missing) {
       if (slot_of(*t, l, h, b) >= 0) continue;  // shared with an earlier request

@@ -125,23 +125,32 @@ class ReferenceKernels:
     def _outside(self, kept: set[int]) -> Callable[[int], bool]:
         return lambda slot: slot not in kept
 
-    def place(self, rows: Rows, step: int) -> I32:
+    def place(self, rows: Rows, old: U8, step: int) -> I32:
         moves: list[tuple[int, int, int, int]] = []
         for layer in range(self._g.layers):
             missing: list[tuple[int, int]] = []
-            for row, lane in enumerate(rows.lanes):
+            kept: set[int] = set()
+            for row in range(len(rows)):
                 for head in range(self._g.heads):
-                    for logical in self._selection(lane, layer, head):
-                        block = int(rows.tables[row, logical])
+                    selection = self._selection(int(rows.lanes[row]), layer, head)
+                    attended = rows.tables[row, [*self._fixed(rows, row), *selection]]
+                    kept |= {self._slot(layer, head, block) for block in attended}
+                    for block in rows.tables[row, selection] if old[row] else ():
                         if (slot := self._slot(layer, head, block)) >= 0:
                             self._t.last[layer, slot] = step
                         elif self._t.present[layer, head, block]:
-                            missing.append((head, block))
-            take = self._takeable(layer, self._older(layer, step))
+                            missing.append((head, int(block)))
+            take = self._takeable(layer, self._outside(kept))
             for (head, block), slot in zip(dict.fromkeys(missing), take, strict=False):
                 self._assign(layer, head, block, slot, step, SlotState.ARRIVING)
                 moves.append((layer, head, block, slot))
         return np.array(moves, np.int32).reshape(-1, 4)
+
+    def _fixed(self, rows: Rows, row: int) -> list[int]:
+        """Logical blocks of the request's sinks and window."""
+        blocks = self._g.blocks_for(int(rows.lengths[row]))
+        sinks = min(int(rows.sinks[row]), blocks)
+        return [*range(sinks), *range(max(int(rows.window[row]), sinks), blocks)]
 
     def _older(self, layer: int, step: int) -> Callable[[int], bool]:
         return lambda slot: bool(self._t.last[layer, slot] < step)

@@ -1,0 +1,323 @@
+"""A serving framework in miniature around the engine: it gives out blocks, writes keys and values
+where a model would, attends, and checks on the way whatever must always hold."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from unittest.mock import patch
+
+import numpy as np
+import numpy.typing as npt
+
+from oasis_runtime.contract import PrefetchConfig, SelectionConfig
+from oasis_runtime.core.engine import SparseEngine, Step
+from oasis_runtime.core.geometry import Geometry
+from oasis_runtime.core.requests import Selection, StepRequest
+from oasis_runtime.core.tables import SlotState, Tables
+from oasis_runtime.kernels.contract import I32
+from tests.unit.core.gate import GatedKernels, GatedPrefetcher
+
+F32 = npt.NDArray[np.float32]
+
+BLOCK = 16
+SMALL = SelectionConfig(mode="sparse", budget_tokens=64, sink_tokens=16, window_tokens=16)
+"""4 selected blocks, 1 sink, a window of at most 3 blocks."""
+LATE = PrefetchConfig(wait_ms=0, cap=1.0)
+"""Nothing waits: what the gate has not let through is late."""
+
+Attended = dict[tuple[str, int, int], tuple[int, ...]]
+"""Logical blocks by request, layer and head."""
+
+
+class OutOfBlocksError(Exception):
+    """The host tier has no free block."""
+
+
+@dataclass
+class Request:
+    name: str
+    prompt: int
+    seed: int
+    blocks: list[int] = field(default_factory=list)
+    computed: int = 0
+
+    @property
+    def remaining(self) -> int:
+        """Prompt tokens that are not computed yet."""
+        return max(0, self.prompt - self.computed)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    step: Step
+    served: Mapping[str, str]
+    attended: Attended
+    wants: Mapping[str, I32]
+
+
+def small_geometry(slots: int, host_blocks: int = 64, layers: int = 2, heads: int = 2) -> Geometry:
+    return Geometry(
+        layers=layers,
+        heads=heads,
+        group=2,
+        dim=8,
+        block=BLOCK,
+        element_bytes=4,
+        host_blocks=host_blocks,
+        slots=slots,
+    )
+
+
+class World:
+    def __init__(
+        self,
+        slots: int,
+        *,
+        host_blocks: int = 64,
+        selection: SelectionConfig = SMALL,
+        prefetch: PrefetchConfig = LATE,
+        lanes: int = 8,
+        decodes: bool = True,
+    ) -> None:
+        g = self.geometry = small_geometry(slots, host_blocks)
+        rng = np.random.default_rng(0)
+        self.host = rng.standard_normal(
+            (g.layers, g.host_blocks, g.heads, 2, g.block, g.dim), np.float32
+        )
+        self.fast = rng.standard_normal((g.layers, g.slots, 2, g.block, g.dim), np.float32)
+        addresses = np.array([layer.ctypes.data for layer in self.host], np.uint64)
+        pages = self.fast.view(np.uint8).reshape(g.layers, g.slots, g.page_bytes)
+        most = selection.budget_tokens // g.block
+        self.tables = Tables.create(g, addresses, pages, lanes, most)
+        self.kernels = GatedKernels(self.tables)
+        self.gate = self.kernels.gate
+        with patch("oasis_runtime.core.engine.Prefetcher", GatedPrefetcher):
+            self.engine = SparseEngine(self.tables, self.kernels, selection, prefetch, decodes)
+        self.requests: dict[str, Request] = {}
+        self.free = list(range(g.host_blocks))
+        self.users = np.zeros(g.host_blocks, np.int64)
+        self.filled = np.zeros(g.host_blocks, np.int64)
+        """Tokens of each host block that have been written."""
+        self.late = 0
+        self._noise = np.random.default_rng(1).standard_normal(
+            (1009, g.layers, g.heads, g.dim), np.float32
+        )
+        self._stamp = 0.0
+        self._chosen: dict[str, Selection] = {}
+
+    # ------------------------------------------------------------------ requests
+
+    def admit(self, name: str, prompt: int, shares: Request | None = None) -> Request:
+        """A new request; it has the full blocks of ``shares``'s prompt in common."""
+        r = self.requests[name] = Request(name, prompt, seed=len(name) + ord(name[-1]) * 31)
+        if shares is not None:
+            common = min(shares.prompt, shares.computed, prompt - 1) // BLOCK
+            r.blocks = shares.blocks[:common]
+            r.computed = common * BLOCK
+            self.users[r.blocks] += 1
+        return r
+
+    def release(self, r: Request) -> None:
+        """The request ended: the engine forgets it and its blocks go to whoever asks next."""
+        self.engine.forget(r.name)
+        self._chosen.pop(r.name, None)
+        self._give_back(r)
+        del self.requests[r.name]
+
+    def preempt(self, r: Request) -> None:
+        """All blocks are lost, everything is computed again."""
+        self.engine.forget(r.name)
+        self._chosen.pop(r.name, None)
+        self._give_back(r)
+        r.prompt = max(r.prompt, 1)
+        r.computed = 0
+
+    def _give_back(self, r: Request) -> None:
+        self.users[r.blocks] -= 1
+        self.free += [b for b in r.blocks if self.users[b] == 0]
+        r.blocks = []
+
+    def grow(self, r: Request, tokens: int) -> None:
+        """Raises OutOfBlocksError when the host tier is full."""
+        need = self.geometry.blocks_for(tokens) - len(r.blocks)
+        if need > len(self.free):
+            raise OutOfBlocksError(r.name)
+        for _ in range(need):
+            r.blocks.append(self.free.pop())
+            self.users[r.blocks[-1]] += 1
+
+    # ---------------------------------------------------------------------- step
+
+    def prefill(self, r: Request, chunk: int = 1 << 30) -> Outcome:
+        """Compute the whole prompt; returns the last step."""
+        while True:
+            outcome = self.step({r.name: min(chunk, r.remaining)})
+            if not r.remaining:
+                return outcome
+
+    def decode(self, *requests: Request) -> Outcome:
+        return self.step({r.name: 1 for r in requests})
+
+    def step(
+        self,
+        scheduled: Mapping[str, int],
+        rejected: Mapping[str, int] | None = None,
+        between: Callable[[], None] = lambda: None,
+    ) -> Outcome:
+        """One step. ``rejected``: of the scheduled tokens, those that turn out not to count;
+        ``between`` runs before each layer."""
+        batch = []
+        for name, count in scheduled.items():
+            r = self.requests[name]
+            self.grow(r, r.computed + count)
+            # As in vLLM, the table has room for more blocks than the request uses.
+            blocks = np.array([*r.blocks, 0, 0], np.int32)
+            batch.append(StepRequest(name, blocks, r.computed, count, r.prompt))
+        step = self.engine.begin_step(batch)
+        self._check_step(step)
+        attended: Attended = {}
+        for layer in range(self.geometry.layers):
+            between()
+            self._write(layer, step)
+            if step.sparse:
+                attended |= self._attend(layer, step)
+            if step.selecting:
+                query = np.stack([self._query(batch[i], layer) for i in step.selecting])
+                self.engine.select(layer, query, 0.5)
+        wants = self.engine.end_step()
+        for name, count in scheduled.items():
+            r = self.requests[name]
+            r.computed += count - (rejected or {}).get(name, 0)
+            chosen = self.engine.selection_of(name)
+            self._chosen.pop(name, None)
+            if chosen is not None:
+                self._chosen[name] = chosen
+        self.check()
+        served = {batch[i].request_id: "sparse" for i in step.sparse}
+        served |= {batch[i].request_id: "dense" for i in step.dense}
+        return Outcome(step, served, attended, wants)
+
+    def adopt(self, r: Request, selection: Selection, remote: bool) -> None:
+        """As a decode engine does when a prefill engine has sent its admission."""
+        self.engine.adopt(r.name, selection, remote)
+        self._chosen[r.name] = selection
+
+    def _check_step(self, step: Step) -> None:
+        assert sorted((*step.sparse, *step.dense)) == list(range(len(step.batch)))
+        assert set(step.sparse) <= set(step.selecting), "a sparse request chooses no next set"
+        for i in step.sparse:
+            assert self._chosen[step.batch[i].request_id], "a sparse request has no set"
+
+    def _tokens(self, r: StepRequest) -> npt.NDArray[np.int64]:
+        position = np.arange(r.computed, r.length)
+        slots: npt.NDArray[np.int64] = r.blocks[position // BLOCK] * np.int64(BLOCK)
+        return slots + position % BLOCK
+
+    def _write(self, layer: int, step: Step) -> None:
+        """Keys and values of the step's tokens: to the host tier, to the summaries and, as the
+        plugin does it, for decoding requests to where their pages are resident."""
+        parts, resident = [], []
+        for i, r in enumerate(step.batch):
+            slots = self._tokens(r)
+            parts.append(slots)
+            decoding = r.length > r.prompt or i in step.sparse
+            resident.append(np.full(len(slots), decoding))
+            for slot in slots:
+                self.filled[slot // BLOCK] = slot % BLOCK + 1
+        slots = np.concatenate(parts)
+        key = np.concatenate([self._keys(r, layer) for r in step.batch])
+        stamps = np.arange(len(slots), dtype=np.float32) + np.float32(self._stamp)
+        self._stamp = (self._stamp + len(slots)) % 2**23
+        value = np.broadcast_to(stamps[:, None, None], key.shape)
+        block, position = slots // BLOCK, slots % BLOCK
+        self.host[layer, block, :, 0, position] = key
+        self.host[layer, block, :, 1, position] = value
+        self.engine.write(layer, np.ascontiguousarray(key), slots)
+        chosen = np.nonzero(np.concatenate(resident))[0]
+        where = self.engine.fast_slots(layer, slots[chosen])
+        here = where >= 0
+        to_slot, to_position = where[here] // BLOCK, where[here] % BLOCK
+        self.fast[layer, to_slot, 0, to_position] = key[chosen].reshape(-1, self.geometry.dim)[here]
+        self.fast[layer, to_slot, 1, to_position] = value[chosen].reshape(-1, self.geometry.dim)[
+            here
+        ]
+
+    def _keys(self, r: StepRequest, layer: int) -> F32:
+        seed = self.requests[r.request_id].seed
+        key: F32 = self._noise[(seed + np.arange(r.computed, r.length)) % 1009, layer]
+        return key
+
+    def _query(self, r: StepRequest, layer: int) -> F32:
+        g = self.geometry
+        rng = np.random.default_rng((self.requests[r.request_id].seed, layer, r.length))
+        return rng.standard_normal((g.heads, g.group, g.dim), np.float32)
+
+    def _attend(self, layer: int, step: Step) -> Attended:
+        """What the block tables of the layer mean, after checking them against the host tier."""
+        table, lengths = self.engine.attend(layer)
+        found: Attended = {}
+        for position, i in enumerate(step.sparse):
+            r = step.batch[i]
+            for head in range(self.geometry.heads):
+                line = position * self.geometry.heads + head
+                count = -(-int(lengths[line]) // BLOCK)
+                blocks = self._read(layer, head, table[line, :count], r)
+                tail = (r.length - 1) % BLOCK + 1
+                assert lengths[line] == (count - 1) * BLOCK + tail
+                self._check_attended(layer, head, blocks, r)
+                found[r.request_id, layer, head] = tuple(blocks)
+        return found
+
+    def _read(self, layer: int, head: int, slots: I32, r: StepRequest) -> list[int]:
+        """Logical blocks of the pages in ``slots``; they must hold what the host tier does."""
+        logical = {int(b): n for n, b in enumerate(r.blocks[: -(-r.length // BLOCK)])}
+        found = []
+        for slot in slots:
+            owner, block = divmod(int(self.tables.owner[layer, slot]), self.geometry.host_blocks)
+            assert owner == head, "a head attends to the page of another head"
+            assert self.tables.state[layer, slot] == SlotState.RESIDENT
+            found.append(logical[block])
+            used = min(BLOCK, r.length - found[-1] * BLOCK)
+            np.testing.assert_array_equal(
+                self.fast[layer, slot, :, :used], self.host[layer, block, head, :, :used]
+            )
+        return found
+
+    def _check_attended(self, layer: int, head: int, blocks: Sequence[int], r: StepRequest) -> None:
+        chosen = self._chosen[r.request_id]
+        budget = self.engine.budget_of(r.request_id)
+        total = -(-r.length // BLOCK)
+        sinks = list(range(min(budget.sinks, total)))
+        window = list(range(max(chosen.window, len(sinks)), total))
+        selection = chosen.blocks[layer, head, : chosen.count[layer, head]].tolist()
+        middle = list(blocks[len(sinks) : len(blocks) - len(window)])
+        assert list(blocks) == [*sinks, *middle, *window]
+        assert set(middle) <= set(selection)
+        assert all(len(sinks) <= b < chosen.window for b in selection)
+        self.late += len(selection) - len(middle)
+
+    # --------------------------------------------------------------------- checks
+
+    def check(self) -> None:
+        """What must hold between any two steps, copies under way or not."""
+        t = self.tables
+        t.check()
+        lanes = [r.lane for r in self.engine.tracked.values() if r.lane is not None]
+        assert len(lanes) == len(set(lanes)), "two requests keep their sets in one lane"
+        layer, slot = np.nonzero(t.state == SlotState.RESIDENT)
+        head, block = np.divmod(t.owner[layer, slot], self.geometry.host_blocks)
+        used = np.arange(BLOCK)[None] < self.filled[block][:, None]
+        same = (self.fast[layer, slot] == self.host[layer, block, head]).all(axis=(1, 3))
+        stale = np.nonzero((used & ~same).any(axis=1))[0]
+        assert not len(stale), f"host block {block[stale[0]]} is stale in layer {layer[stale[0]]}"
+
+    def close(self) -> None:
+        """Everything ends; nothing may be left behind."""
+        for r in list(self.requests.values()):
+            self.release(r)
+        self.engine.check()
+        self.check()
+        assert not self.engine.tracked
+        assert sorted(self.free) == list(range(self.geometry.host_blocks))
+        self.engine.close()
