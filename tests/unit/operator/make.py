@@ -41,9 +41,7 @@ def built(od: OasisDeployment, images: Images = IMAGES) -> Desired:
 
 
 def named(objects: Desired, kind: str, name: str) -> Manifest:
-    return next(
-        item for item in objects.objects if ObjectKey.of(item) == ObjectKey(kind, name)
-    )
+    return next(item for item in objects.objects if ObjectKey.of(item) == ObjectKey(kind, name))
 
 
 def stored(objects: Desired) -> dict[ObjectKey, Manifest]:

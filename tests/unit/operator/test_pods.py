@@ -91,7 +91,9 @@ def test_an_init_container_that_is_done_is_no_problem() -> None:
     assert view.problem is None
 
 
-@pytest.mark.parametrize("statuses", [[], [container(state={"waiting": {"reason": "ContainerCreating"}})]])
+@pytest.mark.parametrize(
+    "statuses", [[], [container(state={"waiting": {"reason": "ContainerCreating"}})]]
+)
 def test_a_bound_pod_without_a_container_is_starting(statuses: list[Any]) -> None:
     assert PodView.of(pod(phase="Pending", containerStatuses=statuses)).starting
     assert not PodView.of(pod(phase="Running", containerStatuses=statuses)).starting

@@ -39,9 +39,9 @@ def test_it_mounts_the_configuration_of_its_own_revision() -> None:
 
 
 def test_the_deadline_for_progress_is_the_specs() -> None:
-    assert workload(updates={"progressDeadlineSeconds": 120})["spec"][
-        "progressDeadlineSeconds"
-    ] == 120
+    assert (
+        workload(updates={"progressDeadlineSeconds": 120})["spec"]["progressDeadlineSeconds"] == 120
+    )
 
 
 def test_it_is_owned_by_its_deployment() -> None:
