@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from vllm_router.launch_router import parse_router_args
+from vllm_router.launch_router import parse_router_args  # type: ignore[import-untyped]
 
 from tests.unit.operator.make import built, deployment, named
 
