@@ -104,7 +104,7 @@ def test_fetches_of_one_step_for_several_requests_all_arrive(
 def test_a_whole_prompt_larger_than_the_landing_buffer_arrives_in_parts(
     owner: Remote, reader: Remote, port: int
 ) -> None:
-    assert LAYERS * HEADS * BLOCKS * PAGE_BYTES > SETTINGS.landing_bytes
+    assert SETTINGS.landing_bytes < LAYERS * HEADS * BLOCKS * PAGE_BYTES
     owner.call("offer", "all", 1, BLOCKS, some_pages(0, BLOCKS), 5 << 20)
     reader.call("admit", "all", port, 1, Mode.ALL)
     read = reader.call("wait", "all", "admission_done", True, 10.0)
@@ -210,9 +210,7 @@ def test_another_generation_is_refused_and_sends_nothing(
     owner.call("wait_ended", 1, 5.0)
 
 
-def test_an_admission_may_come_before_its_export(
-    owner: Remote, reader: Remote, port: int
-) -> None:
+def test_an_admission_may_come_before_its_export(owner: Remote, reader: Remote, port: int) -> None:
     reader.call("admit", "early", port, 1, Mode.HOT)
     owner.call("offer", "early", 1, 4, some_pages(4, 4), 10)
     read = reader.call("wait", "early", "admission_done", True, 5.0)
@@ -228,9 +226,7 @@ def test_an_unknown_export_is_refused_after_the_grace(reader: Remote, port: int)
     assert read.lost_after < SETTINGS.offer_grace_seconds + 1
 
 
-def test_a_page_outside_of_the_export_is_refused(
-    owner: Remote, reader: Remote, port: int
-) -> None:
+def test_a_page_outside_of_the_export_is_refused(owner: Remote, reader: Remote, port: int) -> None:
     owner.call("offer", "bounds", 1, 4, some_pages(1, 4), 10)
     reader.call("admit", "bounds", port, 1, Mode.HOT)
     reader.call("wait", "bounds", "admission_done", True, 5.0)

@@ -163,9 +163,11 @@ class Importer:
         self._events.append((reading, event))
 
     def _give_back(self, share: Callable[[], None]) -> None:
-        # Free memory is only news to a thread that waits for some.
-        wake = self._session is not None and self._session.starved
-        self._thread.post(lambda _: share(), wake=wake)
+        # Free memory is only news to a thread that waits for some. In this order: the thread
+        # looks into its mailbox after it has found that it is starved.
+        self._thread.post(lambda _: share(), wake=False)
+        if self._session is not None and self._session.starved:
+            self._thread.wake()
 
     def admit(
         self,

@@ -17,6 +17,7 @@ import zmq
 
 from oasis_runtime.pd import protocol
 from oasis_runtime.pd.agent import Agent, PeerGoneError
+from oasis_runtime.pd.bandwidth import MovingRate
 from oasis_runtime.pd.counters import ReaderTally
 from oasis_runtime.pd.endpoint import endpoint
 from oasis_runtime.pd.landing import Region
@@ -112,6 +113,7 @@ class OwnerLink:
         self._bulk: deque[Piece] = deque()
         self._ops: dict[int, _Op] = {}
         self._next_op = 1
+        self._rate = MovingRate()
         self._held: HeldLeases | None = None
         self._silence_seconds = settings.connect_seconds
         self._answered = time.monotonic()
@@ -386,8 +388,9 @@ class OwnerLink:
                 self._take_blob(piece, data)
             else:
                 arrived.append((piece, data))
-        if offset >= _LARGE_WRITE_BYTES and message.wire_us:
-            self._measure(offset / message.wire_us * 1e6)
+        if offset >= _LARGE_WRITE_BYTES:
+            self._rate.add(offset, message.wire_us / 1e6)
+            self._tally.bytes_per_second = self._rate.bytes_per_second
         if landed and not arrived:
             regions.release(op.region)
         claims = self._landing.claims(op.region, len(arrived))
@@ -430,10 +433,6 @@ class OwnerLink:
             self._tally.admission_bytes += nbytes
         else:
             self._tally.demand_bytes += nbytes
-
-    def _measure(self, bytes_per_second: float) -> None:
-        known = self._tally.bytes_per_second or bytes_per_second
-        self._tally.bytes_per_second = round(0.8 * known + 0.2 * bytes_per_second)
 
     # Ends.
 

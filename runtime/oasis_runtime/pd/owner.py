@@ -50,6 +50,8 @@ class _Reader:
     identity: bytes
     agent: str
     heard: float
+    wire_since: float = 0.0
+    """When the last WRITE to this reader was done: the next one had the wire from then on."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -301,9 +303,9 @@ class Owner:
         # Packing takes time: an export may have run out of its lease meanwhile.
         while any(self._leases.refusal(h.request, h.generation) for h in packed.sent):
             packed = self._pack(fetch.message, region)
+        self._tally.refused += len(packed.refused)
         if packed.nbytes == 0:
-            self._regions.land(region)
-            self._regions.release(region)
+            self._drop(region)
             answer = protocol.Fetched(fetch.message.op, packed.refused, 0)
             self._send(fetch.reader.identity, answer)
             return True
@@ -337,7 +339,6 @@ class Owner:
                     continue
                 except TransferError as error:
                     reason = str(error)
-            self._tally.refused += 1
             packed.refused.append(protocol.RefusedItem(index, reason))
         return packed
 
@@ -391,7 +392,8 @@ class Owner:
             self._tally.failed_writes += 1
             self._lose(reader, str(error))
             return True
-        elapsed = time.monotonic() - writing.write.posted_at
+        now = time.monotonic()
+        elapsed = now - writing.write.posted_at
         if not done:
             if elapsed < self._settings.operation_seconds:
                 return False
@@ -401,7 +403,8 @@ class Owner:
         self._writing.remove(writing)
         self._drop(writing.region)
         message = writing.fetch.message
-        wire_us = round(elapsed * 1e6)
+        wire_us = round((now - max(writing.write.posted_at, reader.wire_since)) * 1e6)
+        reader.wire_since = now
         self._send(reader.identity, protocol.Fetched(message.op, writing.refused, wire_us))
         self._count(message, writing.refused)
         return True

@@ -120,7 +120,8 @@ class RefusedItem(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Fetched(Message, frozen=True):
-    """The WRITE has been acknowledged. ``wire_us``: microseconds from posting it until then."""
+    """The WRITE has been acknowledged. ``wire_us``: microseconds that it had the wire for, from
+    its posting or the end of the previous WRITE to this reader."""
 
     op: Count
     refused: list[RefusedItem]

@@ -82,9 +82,15 @@ class TransferThread(Generic[S]):
             )
 
     def post(self, command: Callable[[S], None], wake: bool = True) -> None:
-        """Has the thread call ``command`` with its session, in order."""
+        """Has the thread call ``command`` with its session, in order; without ``wake``, when it
+        next looks, within :data:`IDLE_SECONDS`."""
         self._mailbox.append(command)
-        if wake and self._wake >= 0:
+        if wake:
+            self.wake()
+
+    def wake(self) -> None:
+        """Has the thread look into its mailbox now."""
+        if self._wake >= 0:
             os.eventfd_write(self._wake, 1)
 
     def _run(self) -> None:
@@ -114,6 +120,8 @@ class TransferThread(Generic[S]):
             now = time.monotonic()
             if worked:
                 quiet_since = now
+                continue
+            if self._mailbox:
                 continue
             if not session.under_way():
                 self._poll(IDLE_SECONDS)

@@ -252,7 +252,7 @@ def _serve(pipe: Connection, kind: type, args: tuple[Any, ...]) -> None:
     os.environ.setdefault("UCX_NET_DEVICES", "lo")
     try:
         actor = kind(*args)
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - raised in the test
         pipe.send((False, error))
         return
     pipe.send((True, None))
@@ -263,7 +263,7 @@ def _serve(pipe: Connection, kind: type, args: tuple[Any, ...]) -> None:
             return
         try:
             pipe.send((True, getattr(actor, name)(*arguments)))
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - raised in the test
             pipe.send((False, error))
         if name == "close":
             return
