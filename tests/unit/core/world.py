@@ -41,11 +41,13 @@ class Request:
     seed: int
     blocks: list[int] = field(default_factory=list)
     computed: int = 0
+    lost: int = 0
+    """Tokens that had been computed when the request was preempted."""
 
     @property
     def remaining(self) -> int:
-        """Prompt tokens that are not computed yet."""
-        return max(0, self.prompt - self.computed)
+        """Tokens of the prompt, or of what was lost, that are not computed yet."""
+        return max(0, self.prompt - self.computed, self.lost - self.computed)
 
 
 @dataclass(frozen=True)
@@ -130,7 +132,7 @@ class World:
         self.engine.forget(r.name)
         self._chosen.pop(r.name, None)
         self._give_back(r)
-        r.prompt = max(r.prompt, 1)
+        r.lost = max(r.lost, r.computed)
         r.computed = 0
 
     def _give_back(self, r: Request) -> None:

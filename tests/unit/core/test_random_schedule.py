@@ -1,0 +1,159 @@
+"""Thousands of steps of anything that a scheduler may do, over copies that come late or not before
+they are waited for. The world checks itself in every step: see :mod:`tests.unit.core.world`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from oasis_runtime.contract import PrefetchConfig, RequestOptions, SelectionConfig
+from tests.unit.core.world import BLOCK, SMALL, OutOfBlocksError, Request, World
+
+STEPS = 400
+AUTO = SMALL.model_copy(update={"mode": "auto"})
+LONG = SMALL.model_copy(update={"window_tokens": 70, "sink_tokens": 40})
+
+
+@dataclass(frozen=True)
+class Setting:
+    slots: int
+    host_blocks: int = 90
+    lanes: int = 6
+    selection: SelectionConfig = SMALL
+    cap: float | None = 1.0
+    threads: int = 1
+    drafts: int = 1
+    most: int = 5
+    """Requests at a time."""
+
+
+SETTINGS = {
+    "ample": Setting(slots=400),
+    "room for two": Setting(slots=2 * 8 * 2 + 3),
+    "room for one": Setting(slots=2 * 8),
+    "hardly room for one": Setting(slots=2 * 8 - 1),
+    "few blocks": Setting(slots=60, host_blocks=45),
+    "few lanes": Setting(slots=100, lanes=2),
+    "auto": Setting(slots=70, selection=AUTO),
+    "long window": Setting(slots=80, selection=LONG),
+    "small cap": Setting(slots=70, cap=0.1),
+    "measured cap": Setting(slots=70, cap=None),
+    "three threads": Setting(slots=50, threads=3),
+    "many drafts": Setting(slots=50, drafts=4),
+}
+
+
+class Schedule:
+    def __init__(self, setting: Setting, seed: int) -> None:
+        self.setting = setting
+        self.rng = np.random.default_rng(seed)
+        self.world = World(
+            setting.slots,
+            host_blocks=setting.host_blocks,
+            lanes=setting.lanes,
+            selection=setting.selection,
+            prefetch=PrefetchConfig(wait_ms=0, cap=setting.cap, threads=setting.threads),
+        )
+        self.served = {"sparse": 0, "dense": 0}
+        self.preempted = self.shared = 0
+
+    def run(self, steps: int) -> None:
+        for _ in range(steps):
+            self._arrive()
+            self._leave()
+            self._copies()
+            self._step()
+            if self.rng.random() < 0.05:
+                self.world.engine.check()
+        self.world.close()
+
+    def _arrive(self) -> None:
+        world, rng = self.world, self.rng
+        if len(world.requests) >= self.setting.most or rng.random() < 0.6:
+            return
+        name = rng.choice([n for n in "abcdefg" if n not in world.requests])  # ids come again
+        shares: Request | None = None
+        if world.requests and rng.random() < 0.5:
+            shares = world.requests[rng.choice(list(world.requests))]
+        if rng.random() < 0.2:
+            mode = rng.choice(["dense", "auto", "sparse"])
+            options = RequestOptions(mode=mode, budget_tokens=int(rng.choice([64, 256])))
+            world.engine.configure(name, options)
+        r = world.admit(name, int(rng.integers(1, 400)), shares)
+        self.shared += bool(r.blocks)
+
+    def _leave(self) -> None:
+        world, rng = self.world, self.rng
+        if world.requests and rng.random() < 0.04:
+            world.release(world.requests[rng.choice(list(world.requests))])
+        if world.requests and rng.random() < 0.02:
+            self._preempt(world.requests[rng.choice(list(world.requests))])
+
+    def _preempt(self, r: Request) -> None:
+        self.preempted += bool(r.computed)
+        self.world.preempt(r)
+
+    def _copies(self) -> None:
+        self.world.gate.allow(int(self.rng.choice([0, 0, 1, 3, 1000])))
+
+    def _tokens(self, r: Request) -> tuple[int, int]:
+        """Tokens to schedule and how many of them will be rejected drafts."""
+        if r.remaining:
+            return int(self.rng.integers(1, min(r.remaining, 160) + 1)), 0
+        count = 1 + int(self.rng.integers(self.setting.drafts + 1))
+        return count, int(self.rng.integers(count))
+
+    def _step(self) -> None:
+        world, rng = self.world, self.rng
+        chosen = [r for r in world.requests.values() if rng.random() < 0.9]
+        rng.shuffle(chosen)
+        scheduled: dict[str, int] = {}
+        rejected: dict[str, int] = {}
+        for r in chosen:
+            if r.name not in world.requests:
+                continue
+            count, wrong = self._tokens(r)
+            try:
+                world.grow(r, r.computed + count)
+            except OutOfBlocksError:
+                scheduled.pop(r.name, None)
+                (self._preempt if r.computed < 600 else world.release)(r)
+                continue
+            scheduled[r.name], rejected[r.name] = count, wrong
+        if scheduled:
+            outcome = world.step(scheduled, rejected, between=self._copies)
+            for mode in outcome.served.values():
+                self.served[mode] += 1
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_nothing_breaks_whatever_the_scheduler_does(name: str) -> None:
+    schedule = Schedule(SETTINGS[name], seed=len(name))
+    schedule.run(STEPS)
+    expected = 0 if name == "hardly room for one" else STEPS // 10
+    assert schedule.served["sparse"] >= expected
+    assert schedule.served["dense"]
+    assert schedule.preempted
+    assert schedule.shared
+
+
+def test_pages_are_late_when_copies_are() -> None:
+    schedule = Schedule(SETTINGS["room for two"], seed=1)
+    schedule.run(STEPS)
+    stats = schedule.world.engine.statistics
+    assert stats.late == schedule.world.late > 0
+    assert stats.moved_bytes["host", "fast", "prefetch"] > 0
+    assert stats.selected > stats.resident > 0
+
+
+def test_a_request_longer_than_a_block_of_drafts_is_still_right() -> None:
+    """More tokens in a decode step than the window allows for make it dense, not wrong."""
+    world = World(100)
+    r = world.admit("r", 300)
+    world.prefill(r)
+    world.decode(r)
+    assert world.step({"r": BLOCK + 1}).served == {"r": "dense"}
+    assert world.step({"r": BLOCK}).served == {"r": "sparse"}
+    world.close()
