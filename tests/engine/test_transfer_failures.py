@@ -109,6 +109,21 @@ def test_an_owner_killed_mid_transfer_loses_its_requests_and_frees_the_landing_m
     works(start(OwnerActor), reader, "next")
 
 
+def test_a_paused_reader_survives_its_owner_dying_mid_transfer(start: Start) -> None:
+    reader = start(ReaderActor)
+    for _ in range(3):
+        owner = start(OwnerActor)
+        start_large_admission(owner, reader)
+        reader.signal(signal.SIGSTOP)
+        owner.signal(signal.SIGKILL)
+        owner.end()
+        reader.signal(signal.SIGCONT)
+        assert reader.call("wait", "large", "lost", None, 5.0).lost is not None
+        reader.call("keep", False)
+        assert reader.call("wait_landing_free", 2.0) == 0
+    works(start(OwnerActor), reader, "next")
+
+
 def test_a_frozen_owner_is_given_up_within_the_lease(start: Start) -> None:
     owner, reader = start(OwnerActor), start(ReaderActor)
     offer(owner, "a")
@@ -137,6 +152,8 @@ def test_an_owner_frozen_mid_transfer_cannot_write_into_memory_used_again(start:
     frozen.signal(signal.SIGCONT)
     read = reader.call("wait", "b", "admission_done", True, 10.0)
     assert (read.admission_done, read.wrong) == (True, 0)
+    (ended,) = frozen.call("wait_ended", 1, LEASE_SECONDS + 1)
+    assert ended.request_id == "large"
     works(frozen, reader, "c")
 
 
@@ -171,6 +188,17 @@ def test_nobody_listening_is_reported_within_the_connect_deadline(start: Start) 
     read = reader.call("wait", "a", "lost", None, 5.0)
     assert "has not welcomed this engine" in read.lost
     assert read.lost_after < SETTINGS.connect_seconds + 1
+
+
+@pytest.mark.parametrize(("host", "port"), [("not a host!", 1), ("127.0.0.1", 70000), ("", 1)])
+def test_a_peer_that_is_no_address_loses_its_request_only(
+    start: Start, host: str, port: int
+) -> None:
+    owner, reader = start(OwnerActor), start(ReaderActor)
+    reader.call("admit", "a", port, 1, Mode.HOT, None, host)
+    read = reader.call("wait", "a", "lost", None, 5.0)
+    assert read.lost is not None
+    works(owner, reader, "b")
 
 
 def test_another_layout_is_refused_with_both_layouts_named(start: Start) -> None:

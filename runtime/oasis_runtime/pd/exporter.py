@@ -128,10 +128,11 @@ class Exporter:
     def offer(self, export: Export) -> None:
         """Grants a lease on ``export``, from now.
 
-        Raises ValueError while an export of the same request has not been reported as ended,
-        TransferError when the transfer thread has died.
+        Raises ValueError while an export of the same request has not been reported as ended and
+        for an id or generation that cannot be sent, TransferError when the thread has died.
         """
         self._thread.check()
+        protocol.check_holding(export.request_id, export.generation)
         if export.request_id in self._offered:
             raise ValueError(f"request {export.request_id} is already exported")
         self._offered[export.request_id] = time.monotonic()

@@ -76,8 +76,20 @@ class _ReaderSession(Session):
     def admit(self, peer: Peer, reading: Reading) -> None:
         link = self._links.get(peer)
         if link is None or link.closed:
-            agent, self._spare = self._spare or self._new_agent(), None
-            link = OwnerLink(
+            try:
+                link = self._connect(peer)
+            except TransferError as error:
+                self._tally.lost += 1
+                self._emit(reading, Lost(reading.request_id, str(error)))
+                return
+            self._links[peer] = link
+        self._of_request[reading.request_id] = link
+        link.admit(reading)
+
+    def _connect(self, peer: Peer) -> OwnerLink:
+        agent, self._spare = self._spare or self._new_agent(), None
+        try:
+            return OwnerLink(
                 peer,
                 self._settings,
                 self._fingerprint,
@@ -90,9 +102,9 @@ class _ReaderSession(Session):
                 self._fetch_taken,
                 self._tally,
             )
-            self._links[peer] = link
-        self._of_request[reading.request_id] = link
-        link.admit(reading)
+        except TransferError:
+            self._spare = agent
+            raise
 
     def _ended(self, reading: Reading, event: Event) -> None:
         if isinstance(event, Lost):
@@ -179,10 +191,11 @@ class Importer:
     ) -> None:
         """Starts to read an export: ends in ``Admitted`` and its ``Landed``, or in ``Lost``.
 
-        Raises ValueError while ``request_id`` is being read already, TransferError when the
-        transfer thread has died.
+        Raises ValueError while ``request_id`` is being read already and for an id or generation
+        that cannot be sent, TransferError when the transfer thread has died.
         """
         self._thread.check()
+        protocol.check_holding(remote_request_id, generation)
         if request_id in self._live:
             raise ValueError(f"request {request_id} is being read already")
         holding = protocol.Holding(remote_request_id, generation)

@@ -41,6 +41,7 @@ from oasis_runtime.pd.types import (
     Pages,
     Peer,
     Reason,
+    TransferError,
 )
 
 _log = logging.getLogger(__name__)
@@ -75,7 +76,7 @@ _Op = _FetchOp | _AdmitOp | _RenewOp
 
 
 class OwnerLink:
-    """Reads exports of one owner."""
+    """Reads exports of one owner. Raises TransferError when ``peer`` is not an address."""
 
     def __init__(
         self,
@@ -103,6 +104,11 @@ class OwnerLink:
         self._socket = context.socket(zmq.DEALER)
         self._socket.ipv6 = ":" in peer.host
         self._socket.maxmsgsize = protocol.MAX_MESSAGE_BYTES
+        try:
+            self._socket.connect(endpoint(peer.host, peer.port))
+        except zmq.ZMQError as error:
+            self._socket.close(linger=0)
+            raise TransferError(f"{peer} is not an address: {error.strerror}") from error
         self._monitor = self._socket.get_monitor_socket(zmq.Event.DISCONNECTED)
         poller.register(self._socket, zmq.POLLIN)
         poller.register(self._monitor, zmq.POLLIN)
@@ -121,7 +127,6 @@ class OwnerLink:
         self._beat_seconds = settings.heartbeat_seconds
         self.starved = False
         """Whether a piece waits for landing memory."""
-        self._socket.connect(endpoint(peer.host, peer.port))
         self._post(protocol.Hello(fingerprint, page_bytes, agent.name, agent.metadata))
 
     # What the reader's engine asks for.

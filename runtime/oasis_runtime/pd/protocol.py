@@ -21,6 +21,7 @@ MAX_MESSAGE_BYTES = 64 << 20
 
 Count = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
 Name = Annotated[str, Meta(max_length=512)]
+Generation = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
 
 
 class Message(msgspec.Struct, tag=True, frozen=True, forbid_unknown_fields=True):
@@ -53,7 +54,15 @@ class Holding(msgspec.Struct, frozen=True, array_like=True):
     """An export that a reader reads."""
 
     request: Name
-    generation: int
+    generation: Generation
+
+
+def check_holding(request: str, generation: int) -> None:
+    """Raises ValueError for a request id or a generation that the other side would not take."""
+    try:
+        msgspec.convert([request, generation], Holding)
+    except msgspec.ValidationError as error:
+        raise ValueError(f"request id and generation cannot be sent: {error}") from error
 
 
 class Admit(Message, frozen=True):

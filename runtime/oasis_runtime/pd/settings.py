@@ -54,5 +54,6 @@ class TransferSettings:
             landing_bytes=landing,
             operation_seconds=min(10.0, config.lease_seconds),
             connect_seconds=min(5.0, config.lease_seconds),
+            offer_grace_seconds=min(2.0, config.lease_seconds / 4),
             chunk_bytes=min(4 << 20, landing // 4),
         )

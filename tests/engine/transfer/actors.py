@@ -158,11 +158,17 @@ class ReaderActor:
             self._kept = []
 
     def admit(
-        self, request_id: str, port: int, generation: int, mode: Mode, remote: str | None = None
+        self,
+        request_id: str,
+        port: int,
+        generation: int,
+        mode: Mode,
+        remote: str | None = None,
+        host: str = "127.0.0.1",
     ) -> None:
         self._reads[request_id] = Read()
         self._asked[request_id] = time.monotonic()
-        peer = Peer("127.0.0.1", port)
+        peer = Peer(host, port)
         self._importer.admit(request_id, peer, remote or request_id, generation, mode)
 
     def fetch(self, wanted: dict[str, Pages]) -> list[int | None]:

@@ -10,7 +10,7 @@ from oasis_runtime.pd.types import Mode, Reason
 
 counts = st.integers(0, (1 << 63) - 1)
 names = st.text(max_size=60)
-holdings = st.builds(protocol.Holding, names, st.integers(-(1 << 63), (1 << 63) - 1))
+holdings = st.builds(protocol.Holding, names, counts)
 items = st.one_of(
     st.builds(protocol.PagesItem, holdings, st.binary(max_size=120)),
     st.builds(protocol.BlobItem, holdings, counts, counts),
@@ -90,3 +90,11 @@ def test_another_version_is_named_whatever_follows(version: int, body: bytes) ->
         protocol.decode_from_reader(protocol.MAGIC + bytes((version,)) + body)
     assert f"version {version} " in str(caught.value)
     assert f"version {TRANSFER_PROTOCOL_VERSION};" in str(caught.value)
+
+
+@pytest.mark.parametrize(("request_id", "generation"), [("x" * 513, 1), ("a", -1), ("a", 1 << 63)])
+def test_a_holding_that_the_other_side_would_drop_is_caught_before(
+    request_id: str, generation: int
+) -> None:
+    with pytest.raises(ValueError, match="cannot be sent"):
+        protocol.check_holding(request_id, generation)

@@ -25,6 +25,7 @@ def test_a_chunk_fits_the_landing_buffer_several_times(landing: int) -> None:
 def test_no_deadline_is_longer_than_the_lease() -> None:
     made = TransferSettings.from_config(TransferConfig(lease_seconds=4, heartbeat_seconds=1))
     assert made.operation_seconds == made.connect_seconds == 4
+    assert made.offer_grace_seconds < made.operation_seconds
 
 
 def test_a_chunk_larger_than_the_landing_buffer_is_an_error() -> None:
