@@ -64,29 +64,33 @@ class Admission:
         line, newline, body = raw.partition(b"\n")
         try:
             header = json.loads(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise ValueError(f"the admission's header is not JSON: {line[:40]!r}") from error
         if not newline or not isinstance(header, dict) or set(header) != _HEADER:
             raise ValueError("the admission's header has not the fields of this version")
-        n, layers, heads, dim = (int(header[k]) for k in ("blocks", "layers", "heads", "dim"))
-        pages, most = layers * n * heads, int(header["selected"])
+        n, layers, heads, dim = (_whole(header, k, 1) for k in ("blocks", "layers", "heads", "dim"))
+        window, length, most = (_whole(header, k, 0) for k in ("window", "length", "selected"))
+        pages = layers * n * heads
         sizes = (4 * layers * heads, 4 * layers * heads * most, pages * dim, pages * dim, 4 * pages)
-        if min(sizes) < 0 or sum(sizes) != len(body):
+        if sum(sizes) != len(body):
             raise ValueError(f"the admission has {len(body)} bytes of arrays, not {sum(sizes)}")
         ends = np.cumsum(sizes)
         count, chosen, low, high, scale = (
             body[end - size : end] for end, size in zip(ends, sizes, strict=True)
         )
+        scales = np.frombuffer(scale, np.float32)
+        if not np.isfinite(scales).all():
+            raise ValueError("the admission has a scale that is not a number")
         return Admission(
             Selection(
                 np.frombuffer(chosen, np.int32).reshape(layers, heads, most),
                 np.frombuffer(count, np.int32).reshape(layers, heads),
-                int(header["window"]),
-                int(header["length"]),
+                window,
+                length,
             ),
             np.frombuffer(low, np.int8).reshape(layers, n, heads, dim),
             np.frombuffer(high, np.int8).reshape(layers, n, heads, dim),
-            np.frombuffer(scale, np.float32).reshape(layers, n, heads),
+            scales.reshape(layers, n, heads),
         )
 
     def install(self, tables: Tables, blocks: I32) -> None:
@@ -100,6 +104,15 @@ class Admission:
         tables.low[:, blocks] = self.low
         tables.high[:, blocks] = self.high
         tables.scale[:, blocks] = self.scale
+
+
+def _whole(header: dict[str, object], name: str, least: int) -> int:
+    value = header[name]
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value < 1 << 31:
+        raise ValueError(
+            f"the admission's {name} is {str(value)[:40]}, not a whole number from {least} on"
+        )
+    return value
 
 
 def hot_pages(selection: Selection, sinks: int, blocks: int) -> I32:

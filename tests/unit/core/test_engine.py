@@ -471,17 +471,56 @@ def test_a_shared_block_is_resident_once_for_both_requests() -> None:
     world.close()
 
 
-def test_a_window_that_another_request_is_still_loading_is_waited_for() -> None:
-    """A block that is the new request's window may be on its way as another one's selection."""
-    world = World(AMPLE, selection=SMALL.model_copy(update={"window_tokens": 64}))
-    first = world.admit("a", 640)
-    world.prefill(first)
-    for n in range(60):
-        world.decode(first)  # its copies wait at the gate
-        second = world.admit("b", 16 * (4 + n % 35) + 1, shares=first)
-        world.step({"a": 1, "b": second.remaining})
-        assert world.decode(first, second).served == {"a": "sparse", "b": "sparse"}
-        world.release(second)
+def test_a_window_that_moves_back_after_rejected_drafts_is_complete() -> None:
+    """Its first block may have been evicted and be on its way back when it is needed."""
+    world = World(2 * 8)
+    r = world.admit("r", 600)
+    world.prefill(r)
+    for n in range(100):
+        count = 1 + n * 7 % 5
+        outcome = world.step({"r": count}, rejected={"r": count - 1})
+        assert outcome.served == {"r": "sparse"}
+    world.close()
+
+
+def test_requests_that_paused_find_their_whole_sets_again() -> None:
+    """Though others took the slots meanwhile, and copies to these are still under way."""
+    wide = SMALL.model_copy(update={"budget_tokens": 256})
+    world = World(2 * 20, host_blocks=200, selection=wide)
+    small = [world.admit("b", 300), world.admit("c", 300)]
+    for r in small:
+        world.engine.configure(r.name, RequestOptions(budget_tokens=64))
+        world.prefill(r)
+    world.decode(*small)
+    world.engine.check()  # their copies are complete
+    big = world.admit("a", 2000)
+    world.prefill(big)
+    world.decode(big)
+    assert (world.tables.state[0] == SlotState.ARRIVING).sum() > 8
+    assert world.decode(*small).served == {"b": "sparse", "c": "sparse"}
+    assert world.late == world.engine.statistics.late == 0
+    world.close()
+
+
+def test_slots_of_pages_on_their_way_are_waited_for_when_no_others_are_left(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = World(AMPLE)
+    r = world.admit("r", 400)
+    world.prefill(r)
+    while not (world.tables.state == SlotState.ARRIVING).any():
+        world.decode(r)
+    pin, tries = world.kernels.pin, []
+
+    def no_slots_while_pages_arrive(blocks: np.ndarray, step: int) -> int:
+        tries.append(bool((world.tables.state == SlotState.ARRIVING).any()))
+        if tries[-1]:
+            raise MemoryError
+        return pin(blocks, step)
+
+    monkeypatch.setattr(world.kernels, "pin", no_slots_while_pages_arrive)
+    assert world.decode(r).served == {"r": "sparse"}
+    assert tries == [True, False]
     world.close()
 
 
@@ -609,6 +648,18 @@ def test_a_remote_request_is_sparse_and_selects_even_below_the_dense_bound() -> 
     r, _ = admitted(world, prompt=100)
     for _ in range(3):
         assert world.decode(r).served == {"r": "sparse"}
+    world.close()
+
+
+def test_a_remote_request_comes_before_a_local_one_that_can_be_dense() -> None:
+    world = full()
+    local = world.admit("a", 300)
+    world.prefill(local)
+    assert world.decode(local).served == {"a": "sparse"}
+    remote, _ = admitted(world)
+    late = world.late
+    assert world.decode(local, remote).served == {"a": "dense", "r": "sparse"}
+    assert world.late == late
     world.close()
 
 
