@@ -13,7 +13,7 @@ class OperatorMetrics:
         ProcessCollector(registry=self.registry)
         self.reconciles = Counter(
             "oasis_operator_reconciles",
-            "Reconciles by result: ok, refused, throttled, unreachable, error.",
+            "Reconciles by result: ok, refused, terminating, throttled, unreachable, error.",
             ["result"],
             registry=self.registry,
         )

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import hashlib
+from collections.abc import Callable, Iterator
 
 import pytest
 
 from testbed import processes
 from testbed.controlplane import bed
+from tests.controlplane import release
+from tests.controlplane.operator_process import NAMESPACE, OperatorProcess
+from tests.controlplane.world import World
 
 FAKE_NODES = 3
 
@@ -27,3 +31,44 @@ def control_plane() -> Iterator[bed.ControlPlane]:
         yield running
     finally:
         running.stop()
+
+
+@pytest.fixture(scope="session")
+def installed(control_plane: bed.ControlPlane) -> bed.ControlPlane:
+    """The chart is installed, and with it the CRD and the rights of the operator."""
+    release.install(control_plane)
+    return control_plane
+
+
+@pytest.fixture
+def world(installed: bed.ControlPlane, request: pytest.FixtureRequest) -> Iterator[World]:
+    """A namespace of its own for a test."""
+    name = f"t-{hashlib.sha256(request.node.nodeid.encode()).hexdigest()[:10]}"
+    installed.kubectl("create", "namespace", name)
+    yield World(installed, name)
+    installed.kubectl("delete", "namespace", name, "--wait=false")
+
+
+@pytest.fixture(scope="module")
+def start_operator(
+    installed: bed.ControlPlane, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Callable[..., OperatorProcess]]:
+    """Starts replicas of the operator, which end with the module."""
+    kubeconfig = installed.kubeconfig_for(release.NAME, NAMESPACE)
+    logs = tmp_path_factory.mktemp("operators")
+    started: list[OperatorProcess] = []
+
+    def start(name: str, **environment: str) -> OperatorProcess:
+        process = OperatorProcess(name, kubeconfig, logs / f"{name}.log", environment)
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        process.stop()
+
+
+@pytest.fixture(scope="module")
+def operator(start_operator: Callable[..., OperatorProcess]) -> OperatorProcess:
+    """One replica that leads."""
+    return start_operator("only").until_leading()

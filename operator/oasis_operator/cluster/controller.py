@@ -7,7 +7,12 @@ import logging
 
 import kopf
 
-from oasis_operator.cluster.errors import RefusedError, TooManyRequestsError, UnreachableError
+from oasis_operator.cluster.errors import (
+    NamespaceTerminatingError,
+    RefusedError,
+    TooManyRequestsError,
+    UnreachableError,
+)
 from oasis_operator.cluster.queue import DirtyQueue, Key
 from oasis_operator.cluster.reconciler import Reconciler
 from oasis_operator.cluster.store import Store
@@ -83,6 +88,9 @@ class Controller:
         try:
             async with asyncio.timeout(RECONCILE_SECONDS):
                 again = await self._reconciler.reconcile(key)
+        except NamespaceTerminatingError:
+            queue.done(key)
+            return "terminating"
         except TooManyRequestsError as error:
             queue.failed(key, error.retry_after)
             return "throttled"

@@ -35,6 +35,10 @@ class SignsOfLife(Protocol):
     def election_heard(self) -> None: ...
 
 
+class _TakenError(Exception):
+    """Another candidate has the lease."""
+
+
 class Election:
     """One candidate."""
 
@@ -50,16 +54,20 @@ class Election:
 
     async def acquire(self) -> None:
         """Returns when this candidate leads."""
-        while not await self._try():
+        while not await self._try(leading=False):
             await asyncio.sleep(PERIOD_SECONDS)
 
     async def keep(self) -> None:
-        """Renews until that has failed for too long, then returns: the lease is lost."""
+        """Renews until another candidate has the lease, or until renewing has failed for too
+        long, then returns: the lease is lost, and this process must not act any more."""
         renewed = time.monotonic()
         while time.monotonic() - renewed < RENEW_DEADLINE_SECONDS:
             await asyncio.sleep(PERIOD_SECONDS)
-            if await self._try():
-                renewed = time.monotonic()
+            try:
+                if await self._try(leading=True):
+                    renewed = time.monotonic()
+            except _TakenError:
+                return
 
     async def release(self) -> None:
         """Lets another candidate lead at once."""
@@ -71,13 +79,20 @@ class Election:
         except ApiError as error:
             log.warning("the lease could not be released and must expire: %s", error)
 
-    async def _try(self) -> bool:
-        """One attempt to take or to renew; whether this candidate holds the lease after it."""
+    async def _try(self, *, leading: bool) -> bool:
+        """One attempt to take or to renew; whether this candidate holds the lease after it.
+
+        Raises:
+            _TakenError: this candidate leads, and another one has the lease. Even where that one
+                has left it again, it may have acted.
+        """
         self._signs.election_tried()
         try:
             lease = await self._read()
             spec = lease["spec"]
             mine = spec.get("holderIdentity") == self._identity
+            if leading and not mine:
+                raise _TakenError
             if mine or self._free(spec):
                 await self._server.replace(LEASE, self._claimed(lease, mine))
                 self._signs.election_heard()

@@ -31,5 +31,12 @@ class UnreachableError(ApiError):
         super().__init__(0, message)
 
 
+class NamespaceTerminatingError(ApiError):
+    """The namespace is being deleted, and everything in it will be gone soon."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(403, message)
+
+
 class RefusedError(ApiError):
     """The request is wrong or not allowed, and will be until somebody changes something."""

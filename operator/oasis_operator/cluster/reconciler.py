@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from oasis_operator.api.crd import API_VERSION, KIND
 from oasis_operator.api.resource import InvalidSpecError, OasisDeployment
 from oasis_operator.api.status import Status
-from oasis_operator.cluster.errors import ApiError, RefusedError
+from oasis_operator.cluster.errors import RefusedError
 from oasis_operator.cluster.events import event
 from oasis_operator.cluster.kinds import CHILD_BY_KIND, EVENT, OASIS_DEPLOYMENT
 from oasis_operator.cluster.queue import Key
@@ -174,9 +174,10 @@ class Reconciler:
         for draft in newly_alarming(drafts, before.conditions or []):
             try:
                 await self._server.create(EVENT, event(metadata, draft, self._now()))
-            except ApiError as error:
+            except RefusedError as error:
+                # 409: told already. Anything else, such as a quota, must not hide the status.
                 if error.status != 409:
-                    raise
+                    log.warning("no Event about %s: %s", metadata["name"], error)
         if same_status(before, after):
             return
         written = await self._server.apply_status(

@@ -13,6 +13,7 @@ from kubernetes.aio import client, config
 
 from oasis_operator.cluster.errors import (
     ApiError,
+    NamespaceTerminatingError,
     RefusedError,
     TooManyRequestsError,
     UnreachableError,
@@ -150,23 +151,29 @@ class ApiServer:
         raise self._error(answer.status, answer.headers.get("Retry-After", ""), content_bytes)
 
     def _error(self, status: int, retry_after: str, content: bytes) -> ApiError:
-        message = _message_of(content)
+        message, causes = _told(content)
         if status == 429:
             delay = float(retry_after) if retry_after.isdigit() else 1.0
             self._limiter.pause(delay)
             self._metrics.throttled.inc()
             return TooManyRequestsError(message, delay)
+        if "NamespaceTerminating" in causes:
+            return NamespaceTerminatingError(message)
         if status in _REFUSALS:
             return RefusedError(status, message)
         return ApiError(status, message)
 
 
-def _message_of(content: bytes) -> str:
+def _told(content: bytes) -> tuple[str, frozenset[str]]:
+    """Message and causes of a ``Status``; the raw answer where it is none, as a proxy's."""
     try:
         body: Any = json.loads(content)
     except ValueError:
-        return content.decode(errors="replace")[:500]
-    return str(body.get("message", body)) if isinstance(body, dict) else str(body)[:500]
+        body = None
+    if not isinstance(body, dict):
+        return content.decode(errors="replace")[:500], frozenset()
+    causes = (body.get("details") or {}).get("causes") or []
+    return str(body.get("message", body)), frozenset(cause.get("reason", "") for cause in causes)
 
 
 @asynccontextmanager

@@ -1,0 +1,164 @@
+"""One operator and the objects that it makes."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from testbed import wait
+from tests.controlplane.operator_process import OperatorProcess
+from tests.controlplane.world import OWNED, SECONDS, World, fake, spec
+
+pytestmark = pytest.mark.usefixtures("operator")
+
+
+def names(world: World, kind: str, name: str = "chat") -> set[str]:
+    return {item["metadata"]["name"] for item in world.owned(kind, name)}
+
+
+def test_an_oasis_deployment_becomes_ready_and_says_where_it_serves(world: World) -> None:
+    world.apply("chat", spec())
+    world.until_ready("chat")
+    status = world.status("chat")
+    revision = status["revision"]
+    assert status["endpoint"] == f"http://chat-router.{world.namespace}.svc:8080/v1"
+    assert names(world, "deployments") == {
+        f"chat-{revision}-prefill",
+        f"chat-{revision}-decode",
+        "chat-router",
+    }
+    assert names(world, "services") == {"chat-prefill", "chat-decode", "chat-router"}
+
+
+def test_without_prefill_there_is_one_role(world: World) -> None:
+    world.apply("chat", spec(prefill=None))
+    world.until_ready("chat")
+    assert world.condition("chat", "PrefillReady") == {}
+    assert names(world, "services") == {"chat-decode", "chat-router"}
+
+
+def test_deleting_it_removes_everything(world: World) -> None:
+    world.apply("chat", spec())
+    world.until_ready("chat")
+    world.kubectl("delete", "odep", "chat", "--timeout=30s")
+    wait.until(
+        lambda: not world.owned(f"{OWNED},pods", "chat"), "removal of all that it owned", SECONDS
+    )
+
+
+def test_a_foreign_change_is_repaired(world: World) -> None:
+    world.apply("chat", spec())
+    world.until_ready("chat")
+    name = f"chat-{world.status('chat')['revision']}-decode"
+    world.kubectl("scale", "deployment", name, "--replicas=3")
+    wait.until(
+        lambda: world.get("deployment", name)["spec"]["replicas"] == 1, "one replica", SECONDS
+    )
+
+
+def test_a_deleted_object_comes_back(world: World) -> None:
+    world.apply("chat", spec())
+    world.until_ready("chat")
+    uid = world.get("service", "chat-router")["metadata"]["uid"]
+    world.kubectl("delete", "service", "chat-router")
+    wait.until(
+        lambda: world.get("service", "chat-router").get("metadata", {}).get("uid", uid) != uid,
+        "a new Service",
+        SECONDS,
+    )
+
+
+def test_more_replicas_are_not_a_new_revision(world: World) -> None:
+    world.apply("chat", spec())
+    world.until_ready("chat")
+    before = world.status("chat")["revision"]
+    world.apply("chat", spec(decode={"replicas": 3}))
+    world.until_ready("chat")
+    status = world.status("chat")
+    assert status["revision"] == before
+    assert status["decode"] == {"replicas": 3, "readyReplicas": 3}
+
+
+def test_a_new_revision_takes_over_only_when_it_is_ready(world: World) -> None:
+    world.apply("chat", spec())
+    world.until_ready("chat")
+    old = world.status("chat")["revision"]
+    world.apply("chat", spec(kv={"budgetTokens": 512}, prefill=fake("never-ready")))
+    updating = world.until_condition("chat", "RouterReady", "False", "Updating")
+    assert old in updating["message"]
+    new = world.status("chat")["revision"]
+    assert {f"chat-{old}-decode", f"chat-{new}-decode"} <= names(world, "deployments")
+    assert router_revision(world) == old
+
+    for pod in world.pods("chat", "prefill"):
+        if pod["metadata"]["labels"]["oasiskv.io/revision"] == new:
+            world.kubectl(
+                "annotate", "pod", pod["metadata"]["name"], "test.oasiskv.io/never-ready-"
+            )
+    world.until_ready("chat")
+    assert router_revision(world) == new
+    wait.until(
+        lambda: f"chat-{old}-decode" not in names(world, "deployments"), "the old to go", SECONDS
+    )
+
+
+def router_revision(world: World) -> str:
+    router = world.get("deployment", "chat-router")
+    arguments = router["spec"]["template"]["spec"]["containers"][0]["args"]
+    revisions = {a.partition("=")[2] for a in arguments if a.startswith("oasiskv.io/revision=")}
+    assert len(revisions) == 1, "prefill and decode of one revision only"
+    return str(revisions.pop())
+
+
+def test_a_corrected_spec_replaces_one_that_never_worked_at_once(world: World) -> None:
+    world.apply("chat", spec(prefill=fake("never-ready")))
+    world.until_condition("chat", "PrefillReady", "False", "Starting")
+    broken = world.status("chat")["revision"]
+    world.apply("chat", spec())
+    world.until_ready("chat")
+    assert not any(broken in name for name in names(world, "deployments"))
+
+
+def test_recreate_makes_room_first(world: World) -> None:
+    recreate = {"strategy": "Recreate"}
+    world.apply("chat", spec(updates=recreate))
+    world.until_ready("chat")
+    old = world.status("chat")["revision"]
+    world.apply("chat", spec(updates=recreate, prefill=fake("never-ready")))
+    world.until_condition("chat", "PrefillReady", "False", "Starting")
+    wait.until(
+        lambda: f"chat-{old}-decode" not in names(world, "deployments"), "the old to go", SECONDS
+    )
+
+
+def test_the_operator_leaves_no_mark_of_its_own_on_the_resource(world: World) -> None:
+    world.apply("chat", spec())
+    world.until_ready("chat")
+    metadata = world.get("odep", "chat")["metadata"]
+    assert "finalizers" not in metadata
+    assert set(metadata["annotations"]) == {"kubectl.kubernetes.io/last-applied-configuration"}
+
+
+def test_it_stays_small(world: World, operator: OperatorProcess) -> None:
+    world.apply("chat", spec())
+    world.until_ready("chat")
+    assert operator.metric("process_resident_memory_bytes") < 150e6
+
+
+def test_an_override_reaches_the_pod(world: World) -> None:
+    override = {"spec": {"containers": [{"name": "engine", "env": [{"name": "X", "value": "1"}]}]}}
+    world.apply("chat", spec(decode={"podTemplate": override}))
+    world.until_ready("chat")
+    (pod,) = world.pods("chat", "decode")
+    assert {"name": "X", "value": "1"} in pod["spec"]["containers"][0]["env"]
+
+
+def test_the_engines_configuration_is_mounted(world: World) -> None:
+    world.apply("chat", spec())
+    world.until_ready("chat")
+    (pod,) = world.pods("chat", "prefill")
+    volume = next(v for v in pod["spec"]["volumes"] if v["name"] == "config")
+    config = world.get("configmap", volume["configMap"]["name"])
+    assert "role: prefill" in config["data"]["engine.yaml"]
+    assert json.dumps(pod["spec"]["containers"][0]["command"]).count("/etc/oasiskv/engine.yaml")

@@ -1,0 +1,85 @@
+"""The CRD on a real API server."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.controlplane.world import World, spec
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_a_plain_kubectl_apply_takes_the_crd(world: World) -> None:
+    assert "configured" in world.plane.kubectl("apply", "-f", str(ROOT / "crds"))
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.yaml")), ids=lambda p: p.name)
+def test_the_examples_are_accepted(world: World, path: Path) -> None:
+    body = yaml.safe_load(path.read_text())
+    assert world.refused(body["metadata"]["name"], body["spec"]) == ""
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        (spec(model=None), "spec.model: Required value"),
+        (spec(model={}), "name exactly one source of the model"),
+        (
+            spec(model={"image": {"path": "/a"}, "hostPath": {"path": "/b"}}),
+            "name exactly one source of the model",
+        ),
+        (spec(model={"image": {"path": "a"}}), "spec.model.image.path"),
+        (spec(model={"image": {"path": "/a/../b"}}), "absolute path without '..'"),
+        (spec(kv={"blockTokens": 17}), 'Unsupported value: 17: supported values: "16", "32"'),
+        (spec(kv={"budgetTokens": 3}), "should be greater than or equal to 64"),
+        (spec(kv={"hostSize": "many"}), "write a size of at least 1Mi"),
+        (spec(kv={"hostSize": "1Ki", "fastSize": "1Ki"}), "write a size of at least 1Mi"),
+        (spec(kv={"hostSize": "1Gi", "fastSize": "2Gi"}), "raise hostSize"),
+        (spec(kv={"prediction": {"ngramMin": 5}}), "lower ngramMin or raise ngramMax"),
+        (spec(decode={"replicas": 0}), "spec.decode.replicas"),
+        (
+            spec(decode={"resources": {"limits": {"memory": "1Gi"}}}),
+            "the memory limit of decode must exceed kv.hostSize",
+        ),
+        (spec(prefill={"resources": {"requests": {"cpu": "fast"}}}), "write a quantity"),
+        (spec(topology={"numa": {"policy": "maybe"}}), '"required", "preferred", "none"'),
+        (spec(decode={"replica": 2}), 'unknown field "spec.decode.replica"'),
+    ],
+    ids=lambda value: value[:30] if isinstance(value, str) else "",
+)
+def test_a_wrong_field_is_refused_with_what_to_do(
+    world: World, given: dict[str, Any], told: str
+) -> None:
+    assert told in world.refused("wrong", given)
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [("x" * 41, "at most 40 characters"), ("9lives", "begins with a letter")],
+)
+def test_a_name_that_no_service_can_have_is_refused(world: World, name: str, told: str) -> None:
+    assert told in world.refused(name, spec())
+
+
+def test_defaults_are_stored_at_every_level(world: World) -> None:
+    world.apply("plain", spec(decode=None))
+    stored = world.get("odep", "plain")["spec"]
+    assert stored["decode"]["replicas"] == 1
+    assert stored["kv"]["prediction"] == {"method": "ngram", "ngramMax": 4, "ngramMin": 2}
+    assert stored["topology"]["numa"]["policy"] == "preferred"
+    assert "podTemplate" not in stored["decode"]
+
+
+def test_a_list_of_deployments_shows_what_matters(world: World) -> None:
+    world.apply("plain", spec())
+    header = world.kubectl("get", "odep").splitlines()[0]
+    shown = "NAME READY REASON PREFILL DECODE MODE HIT ENDPOINT AGE"
+    assert " ".join(header.split()) == shown
+
+
+def test_every_field_explains_itself(world: World) -> None:
+    assert "Tokens in one block" in world.kubectl("explain", "odep.spec.kv.blockTokens")

@@ -1,0 +1,167 @@
+"""What goes wrong is told by condition and Event, with what is missing."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from testbed import wait
+from tests.controlplane.operator_process import OperatorProcess
+from tests.controlplane.world import SECONDS, Manifest, World, fake, spec
+
+pytestmark = pytest.mark.usefixtures("operator")
+
+NEVER = fake("never-ready")
+
+
+def told_by_event(world: World, text: str) -> None:
+    wait.until(
+        lambda: any(text in event["message"] for event in world.events("chat")),
+        f"an Event with {text!r}",
+        SECONDS,
+    )
+
+
+def waiting(state: Manifest, last: Manifest | None = None) -> Manifest:
+    container = {
+        "name": "engine",
+        "image": "runtime:test",
+        "imageID": "",
+        "ready": False,
+        "restartCount": 1,
+        "state": state,
+        "lastState": last or {},
+    }
+    return {"containerStatuses": [container]}
+
+
+def test_a_model_that_is_not_there_is_told_with_its_path(world: World) -> None:
+    path = "/models/none"
+    world.apply("chat", spec(model={"image": {"path": path}}, prefill=NEVER))
+    pod = world.until_pod("chat", "prefill")
+    sentence = f"There is no model folder {path}: mount it there or correct spec.model."
+    ended = {"terminated": {"exitCode": 78, "reason": "Error", "message": sentence}}
+    world.patch_pod_status(pod, waiting({"waiting": {"reason": "CrashLoopBackOff"}}, ended))
+    found = world.until_condition("chat", "PrefillReady", "False", "ConfigurationRejected")
+    assert sentence in found["message"]
+    assert path in world.until_condition("chat", "Ready", "False")["message"]
+    told_by_event(world, path)
+
+
+def test_an_image_that_cannot_be_pulled_is_named(world: World) -> None:
+    world.apply("chat", spec(decode=NEVER))
+    pod = world.until_pod("chat", "decode")
+    state = {"waiting": {"reason": "ImagePullBackOff", "message": "not found"}}
+    world.patch_pod_status(pod, waiting(state))
+    found = world.until_condition("chat", "DecodeReady", "False", "ImagePullFailed")
+    assert "runtime:test" in found["message"]
+    told_by_event(world, "runtime:test")
+
+
+def test_a_pod_that_no_node_can_take_is_told_with_the_schedulers_words(world: World) -> None:
+    world.apply("chat", spec(decode={"nodeSelector": {"gpu": "none"}}))
+    found = world.until_condition("chat", "DecodeReady", "False", "Unschedulable")
+    assert "node affinity/selector" in found["message"]
+    told_by_event(world, "node affinity/selector")
+
+
+def test_a_prefill_that_never_becomes_ready_is_told_by_name(world: World) -> None:
+    world.apply("chat", spec(prefill=NEVER, updates={"progressDeadlineSeconds": 30}))
+    pod = world.until_pod("chat", "prefill")
+    found = world.until_condition(
+        "chat", "PrefillReady", "False", "ProgressDeadlineExceeded", timeout=90
+    )
+    assert pod["metadata"]["name"] in found["message"]
+    assert "GET /health" in found["message"]
+
+
+def test_a_volume_that_the_kubelet_cannot_mount_is_told_in_its_words(world: World) -> None:
+    ready = {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": ""}
+    capacity = {"cpu": "8", "memory": "64Gi", "pods": "10"}
+    node: dict[str, Any] = {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": world.namespace, "labels": {"only": world.namespace}},
+        "status": {"capacity": capacity, "allocatable": capacity, "conditions": [ready]},
+    }
+    # A node without a kubelet: the pod is bound and nobody starts it.
+    world.kubectl("create", "-f", "-", manifest=node)
+    world.kubectl("taint", "node", world.namespace, "node.kubernetes.io/not-ready-")
+    world.apply(
+        "chat",
+        spec(
+            model={"hostPath": {"path": "/srv/none"}},
+            decode={"nodeSelector": {"only": world.namespace}},
+        ),
+    )
+    pod = world.until_pod("chat", "decode")
+    complaint = "MountVolume.SetUp failed: hostPath type check failed: /srv/none is not a directory"
+    when = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    world.kubectl(
+        "create",
+        "-f",
+        "-",
+        manifest={
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {"name": "complaint"},
+            "type": "Warning",
+            "reason": "FailedMount",
+            "message": complaint,
+            "lastTimestamp": when,
+            "involvedObject": {
+                "kind": "Pod",
+                "name": pod["metadata"]["name"],
+                "namespace": world.namespace,
+                "uid": pod["metadata"]["uid"],
+            },
+        },
+    )
+    found = world.until_condition("chat", "DecodeReady", "False", "PodNotStarted")
+    assert complaint in found["message"]
+    told_by_event(world, "/srv/none")
+    world.kubectl("delete", "node", world.namespace)
+
+
+def test_an_override_that_the_api_server_refuses_is_told(world: World) -> None:
+    override = {"spec": {"containers": [{"name": "engine", "imagePullPolicy": "Sometimes"}]}}
+    world.apply("chat", spec(decode={"podTemplate": override}))
+    found = world.until_condition("chat", "Ready", "False", "ApplyRefused")
+    assert "imagePullPolicy" in found["message"]
+    told_by_event(world, "imagePullPolicy")
+    world.apply("chat", spec())
+    world.until_ready("chat")
+
+
+def test_an_object_of_somebody_else_is_not_taken_over(world: World) -> None:
+    ports = [{"name": "http", "port": 1, "targetPort": 1}]
+    theirs = {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": "chat-router"},
+        "spec": {"ports": ports, "selector": {"app": "theirs"}},
+    }
+    world.kubectl("create", "-f", "-", manifest=theirs)
+    world.apply("chat", spec())
+    found = world.until_condition("chat", "Ready", "False", "ApplyRefused")
+    assert "Service chat-router" in found["message"]
+    assert world.get("service", "chat-router")["spec"]["selector"] == {"app": "theirs"}
+
+
+def test_one_broken_deployment_does_not_hold_up_another(world: World) -> None:
+    override = {"spec": {"containers": [{"name": "engine", "imagePullPolicy": "Sometimes"}]}}
+    world.apply("broken", spec(decode={"podTemplate": override}))
+    world.until_condition("broken", "Ready", "False", "ApplyRefused")
+    world.apply("fine", spec())
+    world.until_ready("fine")
+
+
+def test_an_alarm_is_told_once(world: World, operator: OperatorProcess) -> None:
+    world.apply("chat", spec(decode={"nodeSelector": {"gpu": "none"}}))
+    world.until_condition("chat", "DecodeReady", "False", "Unschedulable")
+    told_by_event(world, "node affinity/selector")
+    operator.until_resynced(3)
+    told = [e for e in world.events("chat") if e["reason"] == "Unschedulable"]
+    assert len(told) == 1
