@@ -25,7 +25,7 @@ from tests.engine.transfer.actors import (
     Remote,
 )
 
-Start = Callable[..., Remote]
+Start = Callable[..., list[Remote]]
 
 FEW: Pages = all_pages(2, 2, 2)
 
@@ -35,9 +35,14 @@ def start() -> Iterator[Start]:
     """Starts processes that end with the test, whatever state they are in."""
     running: list[Remote] = []
 
-    def begin(kind: type, settings: object = SETTINGS, fingerprint: str = FINGERPRINT) -> Remote:
-        running.append(Remote(kind, settings, fingerprint))
-        return running[-1]
+    def begin(
+        *kinds: type, settings: object = SETTINGS, fingerprint: str = FINGERPRINT
+    ) -> list[Remote]:
+        fresh = [Remote(kind, settings, fingerprint) for kind in kinds]
+        running.extend(fresh)
+        for remote in fresh:
+            remote.ready()
+        return fresh
 
     yield begin
     for remote in running:
@@ -74,45 +79,45 @@ def start_large_admission(owner: Remote, reader: Remote) -> None:
 
 
 def test_a_reader_killed_mid_transfer_leaves_an_owner_that_serves_others(start: Start) -> None:
-    owner = start(OwnerActor)
+    (owner,) = start(OwnerActor)
     for _ in range(3):
-        reader = start(ReaderActor)
+        (reader,) = start(ReaderActor)
         start_large_admission(owner, reader)
         reader.signal(signal.SIGKILL)
         (ended,) = owner.call("wait_ended", 1, LEASE_SECONDS + 1)
         assert (ended.request_id, ended.reason) == ("large", EndReason.EXPIRED)
-    works(owner, start(ReaderActor), "next")
+    works(owner, start(ReaderActor)[0], "next")
     assert owner.alive()
     assert owner.call("counters").writes_under_way == 0
 
 
 def test_a_killed_owner_is_noticed_at_once(start: Start) -> None:
-    owner, reader = start(OwnerActor), start(ReaderActor)
+    owner, reader = start(OwnerActor, ReaderActor)
     offer(owner, "a")
     admitted(reader, "a", owner.call("port"))
     owner.signal(signal.SIGKILL)
     read = reader.call("wait", "a", "lost", None, 5.0)
     assert "closed the connection" in read.lost
     assert reader.call("wait_landing_free", 2.0) == 0
-    works(start(OwnerActor), reader, "b")
+    works(start(OwnerActor)[0], reader, "b")
 
 
 def test_an_owner_killed_mid_transfer_loses_its_requests_and_frees_the_landing_memory(
     start: Start,
 ) -> None:
-    owner, reader = start(OwnerActor), start(ReaderActor)
+    owner, reader = start(OwnerActor, ReaderActor)
     start_large_admission(owner, reader)
     owner.signal(signal.SIGKILL)
     assert reader.call("wait", "large", "lost", None, 5.0).lost is not None
     reader.call("keep", False)
     assert reader.call("wait_landing_free", 2.0) == 0
-    works(start(OwnerActor), reader, "next")
+    works(start(OwnerActor)[0], reader, "next")
 
 
 def test_a_paused_reader_survives_its_owner_dying_mid_transfer(start: Start) -> None:
-    reader = start(ReaderActor)
+    (reader,) = start(ReaderActor)
     for _ in range(3):
-        owner = start(OwnerActor)
+        (owner,) = start(OwnerActor)
         start_large_admission(owner, reader)
         reader.signal(signal.SIGSTOP)
         owner.signal(signal.SIGKILL)
@@ -121,11 +126,11 @@ def test_a_paused_reader_survives_its_owner_dying_mid_transfer(start: Start) -> 
         assert reader.call("wait", "large", "lost", None, 5.0).lost is not None
         reader.call("keep", False)
         assert reader.call("wait_landing_free", 2.0) == 0
-    works(start(OwnerActor), reader, "next")
+    works(start(OwnerActor)[0], reader, "next")
 
 
 def test_a_frozen_owner_is_given_up_within_the_lease(start: Start) -> None:
-    owner, reader = start(OwnerActor), start(ReaderActor)
+    owner, reader = start(OwnerActor, ReaderActor)
     offer(owner, "a")
     admitted(reader, "a", owner.call("port"))
     owner.signal(signal.SIGSTOP)
@@ -142,7 +147,7 @@ def test_a_frozen_owner_is_given_up_within_the_lease(start: Start) -> None:
 
 def test_an_owner_frozen_mid_transfer_cannot_write_into_memory_used_again(start: Start) -> None:
     """When it thaws, what it had posted must not appear under the pages of another owner."""
-    frozen, other, reader = start(OwnerActor), start(OwnerActor), start(ReaderActor)
+    frozen, other, reader = start(OwnerActor, OwnerActor, ReaderActor)
     start_large_admission(frozen, reader)
     frozen.signal(signal.SIGSTOP)
     assert reader.call("wait", "large", "lost", None, LEASE_SECONDS + 1).lost is not None
@@ -158,12 +163,12 @@ def test_an_owner_frozen_mid_transfer_cannot_write_into_memory_used_again(start:
 
 
 def test_a_frozen_reader_does_not_hold_exports_and_can_come_back(start: Start) -> None:
-    owner, reader = start(OwnerActor), start(ReaderActor)
+    owner, reader = start(OwnerActor, ReaderActor)
     start_large_admission(owner, reader)
     reader.signal(signal.SIGSTOP)
     (ended,) = owner.call("wait_ended", 1, LEASE_SECONDS + 1)
     assert ended.reason is EndReason.EXPIRED
-    works(owner, start(ReaderActor), "meanwhile")
+    works(owner, start(ReaderActor)[0], "meanwhile")
     reader.signal(signal.SIGCONT)
     assert reader.call("wait", "large", "lost", None, 5.0).lost is not None
     reader.call("keep", False)
@@ -172,18 +177,19 @@ def test_a_frozen_reader_does_not_hold_exports_and_can_come_back(start: Start) -
 
 
 def test_a_restarted_owner_is_read_under_its_new_name(start: Start) -> None:
-    reader, owner = start(ReaderActor), start(OwnerActor)
+    reader, owner = start(ReaderActor, OwnerActor)
     port = owner.call("port")
     works(owner, reader, "before")
     owner.signal(signal.SIGKILL)
     owner.end()
-    works(start(OwnerActor, dataclasses.replace(SETTINGS, port=port)), reader, "after")
+    (again,) = start(OwnerActor, settings=dataclasses.replace(SETTINGS, port=port))
+    works(again, reader, "after")
 
 
 def test_nobody_listening_is_reported_within_the_connect_deadline(start: Start) -> None:
     with socket.create_server(("127.0.0.1", 0)) as closed:
         port = closed.getsockname()[1]
-    reader = start(ReaderActor)
+    (reader,) = start(ReaderActor)
     reader.call("admit", "a", port, 1, Mode.HOT)
     read = reader.call("wait", "a", "lost", None, 5.0)
     assert "has not welcomed this engine" in read.lost
@@ -194,7 +200,7 @@ def test_nobody_listening_is_reported_within_the_connect_deadline(start: Start) 
 def test_a_peer_that_is_no_address_loses_its_request_only(
     start: Start, host: str, port: int
 ) -> None:
-    owner, reader = start(OwnerActor), start(ReaderActor)
+    owner, reader = start(OwnerActor, ReaderActor)
     reader.call("admit", "a", port, 1, Mode.HOT, None, host)
     read = reader.call("wait", "a", "lost", None, 5.0)
     assert read.lost is not None
@@ -202,7 +208,8 @@ def test_a_peer_that_is_no_address_loses_its_request_only(
 
 
 def test_another_layout_is_refused_with_both_layouts_named(start: Start) -> None:
-    owner, reader = start(OwnerActor), start(ReaderActor, SETTINGS, "other-model")
+    (owner,) = start(OwnerActor)
+    (reader,) = start(ReaderActor, fingerprint="other-model")
     offer(owner, "a")
     reader.call("admit", "a", owner.call("port"), 1, Mode.HOT)
     read = reader.call("wait", "a", "lost", None, 5.0)
@@ -222,7 +229,7 @@ def dealer() -> Iterator[zmq.Socket[bytes]]:
 def test_another_protocol_version_is_refused_with_both_versions_named(
     start: Start, dealer: zmq.Socket[bytes]
 ) -> None:
-    owner = start(OwnerActor)
+    (owner,) = start(OwnerActor)
     dealer.connect(f"tcp://127.0.0.1:{owner.call('port')}")
     dealer.send(protocol.MAGIC + bytes((200,)) + b"whatever that version says")
     answer = protocol.decode_from_owner(dealer.recv())
@@ -234,7 +241,7 @@ def test_another_protocol_version_is_refused_with_both_versions_named(
 def test_garbage_on_the_port_is_dropped_and_counted(
     start: Start, dealer: zmq.Socket[bytes]
 ) -> None:
-    owner, reader = start(OwnerActor), start(ReaderActor)
+    owner, reader = start(OwnerActor, ReaderActor)
     port = owner.call("port")
     noise = np.random.default_rng(1)
     with socket.create_connection(("127.0.0.1", port)) as raw:
@@ -251,17 +258,17 @@ def test_garbage_on_the_port_is_dropped_and_counted(
 
 
 def test_metadata_that_is_none_is_refused(start: Start, dealer: zmq.Socket[bytes]) -> None:
-    owner = start(OwnerActor)
+    (owner,) = start(OwnerActor)
     dealer.connect(f"tcp://127.0.0.1:{owner.call('port')}")
     dealer.send(protocol.encode(protocol.Hello(FINGERPRINT, PAGE_BYTES, "x", b"garbage")))
     answer = protocol.decode_from_owner(dealer.recv())
     assert isinstance(answer, protocol.Unwelcome)
     assert "not the metadata of a NIXL agent" in answer.reason
-    works(owner, start(ReaderActor), "a")
+    works(owner, start(ReaderActor)[0], "a")
 
 
 def test_a_port_that_is_taken_fails_at_start_with_a_sentence(start: Start) -> None:
-    owner = start(OwnerActor)
+    (owner,) = start(OwnerActor)
     taken = dataclasses.replace(SETTINGS, port=owner.call("port"))
     with pytest.raises(TransferError, match=r"cannot listen .* transfer\.port to a free port"):
-        start(OwnerActor, taken)
+        start(OwnerActor, settings=taken)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -18,12 +17,15 @@ import zmq
 from oasis_runtime.pd import protocol
 from oasis_runtime.pd.agent import Agent, PeerGoneError
 from oasis_runtime.pd.bandwidth import MovingRate
+from oasis_runtime.pd.channel import Channel
 from oasis_runtime.pd.counters import ReaderTally
-from oasis_runtime.pd.endpoint import endpoint
 from oasis_runtime.pd.landing import Region
 from oasis_runtime.pd.landing_buffer import LandingBuffer
 from oasis_runtime.pd.lease import HeldLeases
+from oasis_runtime.pd.piece_queue import PieceQueue
 from oasis_runtime.pd.reading import (
+    BlobPiece,
+    PagesPiece,
     Piece,
     Reading,
     ReadingState,
@@ -33,15 +35,12 @@ from oasis_runtime.pd.reading import (
 )
 from oasis_runtime.pd.settings import TransferSettings
 from oasis_runtime.pd.types import (
-    Admitted,
     Bytes,
     Event,
-    Landed,
     Lost,
     Pages,
     Peer,
     Reason,
-    TransferError,
 )
 
 _log = logging.getLogger(__name__)
@@ -95,28 +94,16 @@ class OwnerLink:
         self._peer = peer
         self._settings = settings
         self._page_bytes = page_bytes
-        self._poller = poller
         self._agent = agent
         self._landing = landing
         self._emit = emit
-        self._fetch_taken = fetch_taken
         self._tally = tally
-        self._socket = context.socket(zmq.DEALER)
-        self._socket.ipv6 = ":" in peer.host
-        self._socket.maxmsgsize = protocol.MAX_MESSAGE_BYTES
-        try:
-            self._socket.connect(endpoint(peer.host, peer.port))
-        except zmq.ZMQError as error:
-            self._socket.close(linger=0)
-            raise TransferError(f"{peer} is not an address: {error.strerror}") from error
-        self._monitor = self._socket.get_monitor_socket(zmq.Event.DISCONNECTED)
-        poller.register(self._socket, zmq.POLLIN)
-        poller.register(self._monitor, zmq.POLLIN)
+        self._channel = Channel(peer, context, poller)
         self.closed = False
         self._readings: dict[str, Reading] = {}
         self._unsent: list[Reading] = []
-        self._demand: deque[Piece] = deque()
-        self._bulk: deque[Piece] = deque()
+        self._demand = PieceQueue(settings.chunk_bytes, fetch_taken)
+        self._bulk = PieceQueue(settings.chunk_bytes, fetch_taken)
         self._ops: dict[int, _Op] = {}
         self._next_op = 1
         self._rate = MovingRate()
@@ -161,10 +148,6 @@ class OwnerLink:
         """Whether a WRITE may be landing, which only progress lets happen."""
         return any(isinstance(op, _FetchOp) for op in self._ops.values())
 
-    @property
-    def readings(self) -> int:
-        return len(self._readings)
-
     # What time and the owner ask for.
 
     def step(self) -> bool:
@@ -202,8 +185,7 @@ class OwnerLink:
             self._lose(self._readings[request_id], "its lease has not been confirmed in time")
         for queue in (self._demand, self._bulk):
             # Landing memory may be short for a while, but not for longer than a lease.
-            while queue and now - queue[0].queued >= self._settings.lease_seconds:
-                piece = self._pop(queue)
+            for piece in queue.overdue(now - self._settings.lease_seconds):
                 if piece.reading.alive:
                     self._lose(piece.reading, "no landing memory became free for a whole lease")
         if now >= self._next_beat:
@@ -214,22 +196,17 @@ class OwnerLink:
 
     def _receive(self) -> bool:
         worked = False
-        while not self.closed:
-            try:
-                data = self._socket.recv(zmq.NOBLOCK)
-            except zmq.Again:
-                break
-            worked = True
-            try:
-                self._handle(protocol.decode_from_owner(data))
-            except protocol.ProtocolError as error:
-                self._tally.malformed += 1
-                self.fail(str(error))
-        if not self.closed and self._monitor.poll(0):
+        try:
+            while not self.closed and (message := self._channel.receive()) is not None:
+                worked = True
+                self._handle(message)
+        except protocol.ProtocolError as error:
+            self._tally.malformed += 1
+            self.fail(str(error))
+        if not self.closed and self._channel.broken():
             # The owner may have restarted, and then knows nothing of what was read there.
             self.fail("it closed the connection")
-            worked = True
-        return worked
+        return worked or self.closed
 
     def _handle(self, message: protocol.FromOwner) -> None:
         match message:
@@ -285,26 +262,14 @@ class OwnerLink:
         now = time.monotonic()
         if self._held is not None:
             self._held.hold(reading.request_id, op.sent)
-        reading.leased = True
-        reading.n_tokens = message.n_tokens
-        reading.blob = bytearray(message.blob_bytes)
-        reading.blob_missing = message.blob_bytes
-        reading.pages_total = reading.pages_missing = len(pages)
         chunk = self._settings.chunk_bytes
         self._bulk.extend(blob_pieces(reading, message.blob_bytes, chunk, now))
         self._bulk.extend(page_pieces(reading, pages, self._page_bytes, chunk, 0, now))
-        self._admit_when_whole(reading)
+        self._emit_all(reading, reading.open(message, len(pages)))
 
-    def _admit_when_whole(self, reading: Reading) -> None:
-        if reading.admitted or reading.blob_missing:
-            return
-        reading.admitted = True
-        blob, reading.blob = bytes(reading.blob), bytearray()
-        total = reading.pages_total
-        self._emit(reading, Admitted(reading.request_id, reading.n_tokens, blob, total))
-        for landed in reading.early:
-            self._emit(reading, landed)
-        reading.early = []
+    def _emit_all(self, reading: Reading, events: list[Event]) -> None:
+        for event in events:
+            self._emit(reading, event)
 
     def _refused(self, message: protocol.Refused) -> None:
         op = self._ops.pop(message.op, None)
@@ -329,109 +294,75 @@ class OwnerLink:
                 continue
             if reading.holding.request in unknown:
                 self._lose(reading, "its lease has ended at the owner")
-            elif self._held is not None:
-                self._held.acknowledge(reading.request_id, op.sent)
+            else:
+                self._confirm(reading, op.sent)
 
     # Asking for pieces, and their landing.
 
-    def _pop(self, queue: deque[Piece]) -> Piece:
-        piece = queue.popleft()
-        if piece.ticket and piece.last:
-            self._fetch_taken()
-        return piece
-
-    def _ask(self, queue: deque[Piece], reason: Reason) -> bool:
+    def _ask(self, queue: PieceQueue, reason: Reason) -> bool:
         """Sends as many fetches as window and landing memory allow; True when any."""
         open_ops = sum(isinstance(o, _FetchOp) and o.reason is reason for o in self._ops.values())
         asked = False
-        while open_ops < self._settings.window:
-            while queue and not queue[0].reading.alive:
-                self._pop(queue)
-            if not queue:
+        for _ in range(self._settings.window - open_ops):
+            taken = queue.take(self._allocate)
+            if taken is None:
                 break
-            count, nbytes = 0, 0
-            for piece in queue:
-                if count and nbytes + piece.nbytes > self._settings.chunk_bytes:
-                    break
-                count += 1
-                nbytes += piece.nbytes if piece.reading.alive else 0
-            region = self._landing.regions.allocate(nbytes, self._agent.name)
-            if region is None:
-                break
-            pieces = [p for p in (self._pop(queue) for _ in range(count)) if p.reading.alive]
+            region, pieces = taken
             op = self._track(_FetchOp(time.monotonic(), reason, region, pieces))
             address = self._landing.address(region)
             items = [piece.item for piece in pieces]
-            self._post(protocol.Fetch(op, reason, address, nbytes, items))
-            open_ops += 1
+            self._post(protocol.Fetch(op, reason, address, region.nbytes, items))
             asked = True
         return asked
 
+    def _allocate(self, nbytes: int) -> Region | None:
+        return self._landing.regions.allocate(nbytes, self._agent.name)
+
     def _fetched(self, op: _FetchOp, message: protocol.Fetched) -> None:
         self._answered = max(self._answered, op.sent)
-        regions = self._landing.regions
         view = self._landing.view(op.region)
-        landed = regions.land(op.region)
+        landed = self._landing.regions.land(op.region)
         refused = {r.index: r.reason for r in message.refused}
-        arrived: list[tuple[Piece, Bytes]] = []
+        for index, reason in refused.items():
+            self._tally.refused += 1
+            if index < len(op.pieces) and op.pieces[index].reading.alive:
+                self._lose(op.pieces[index].reading, reason)
+        arrived: list[tuple[PagesPiece, Bytes]] = []
         offset = 0
-        for index, piece in enumerate(op.pieces):
-            if index in refused:
-                self._tally.refused += 1
-                if piece.reading.alive:
-                    self._lose(piece.reading, refused[index])
-                continue
+        for piece in (p for index, p in enumerate(op.pieces) if index not in refused):
             data = view[offset : offset + piece.nbytes]
             offset += piece.nbytes
             if not piece.reading.alive:
                 self._throw_away(piece)
                 continue
-            if self._held is not None:
-                self._held.acknowledge(piece.reading.request_id, op.sent)
+            self._confirm(piece.reading, op.sent)
             self._count(op.reason, piece.nbytes)
-            if piece.pages is None:
-                self._take_blob(piece, data)
+            if isinstance(piece, BlobPiece):
+                self._emit_all(piece.reading, piece.reading.take_blob(piece.item, data))
             else:
-                arrived.append((piece, data))
+                arrived.append((piece, data.reshape(len(piece.pages), self._page_bytes)))
         if offset >= _LARGE_WRITE_BYTES:
             self._rate.add(offset, message.wire_us / 1e6)
             self._tally.bytes_per_second = self._rate.bytes_per_second
         if landed and not arrived:
-            regions.release(op.region)
+            self._landing.regions.release(op.region)
         claims = self._landing.claims(op.region, len(arrived))
-        for (piece, data), claim in zip(arrived, claims, strict=True):
-            self._hand_out(piece, data, op.reason, claim)
+        for (piece, pages), done in zip(arrived, claims, strict=True):
+            events = piece.reading.take_pages(
+                op.reason, piece.ticket, piece.pages, pages, piece.last, done
+            )
+            self._emit_all(piece.reading, events)
 
     def _throw_away(self, piece: Piece) -> None:
-        pages = 0 if piece.pages is None else len(piece.pages)
+        pages = len(piece.pages) if isinstance(piece, PagesPiece) else 0
         if piece.reading.state is ReadingState.LOST:
             self._tally.stale_pages += pages
         else:
             self._tally.abandoned_pages += pages
 
-    def _take_blob(self, piece: Piece, data: Bytes) -> None:
-        assert isinstance(piece.item, protocol.BlobItem)
-        start = piece.item.offset
-        piece.reading.blob[start : start + piece.nbytes] = data.tobytes()
-        piece.reading.blob_missing -= piece.nbytes
-        self._admit_when_whole(piece.reading)
-
-    def _hand_out(
-        self, piece: Piece, data: Bytes, reason: Reason, done: Callable[[], None]
-    ) -> None:
-        reading = piece.reading
-        assert piece.pages is not None
-        last = piece.last
-        if reason is Reason.ADMISSION:
-            # WRITEs may finish in another order than they were asked for.
-            reading.pages_missing -= len(piece.pages)
-            last = reading.pages_missing == 0
-        shaped = data.reshape(len(piece.pages), self._page_bytes)
-        landed = Landed(reading.request_id, reason, piece.ticket, piece.pages, shaped, last, done)
-        if reading.admitted:
-            self._emit(reading, landed)
-        else:
-            reading.early.append(landed)
+    def _confirm(self, reading: Reading, sent: float) -> None:
+        if self._held is not None:
+            self._held.acknowledge(reading.request_id, sent)
 
     def _count(self, reason: Reason, nbytes: int) -> None:
         if reason is Reason.ADMISSION:
@@ -448,11 +379,8 @@ class OwnerLink:
         self._emit(reading, Lost(reading.request_id, told))
 
     def _drop(self, reading: Reading, state: ReadingState) -> None:
-        reading.state = state
+        reading.end(state)
         del self._readings[reading.request_id]
-        for landed in reading.early:
-            landed.done()
-        reading.early = []
         if self._held is not None:
             self._held.drop(reading.request_id)
         for op in self._ops.values():
@@ -484,15 +412,10 @@ class OwnerLink:
             return
         self.closed = True
         for queue in (self._demand, self._bulk):
-            while queue:
-                self._pop(queue)
+            queue.clear()
         self._agent.close()
         self._landing.regions.peer_gone(self._agent.name)
-        self._poller.unregister(self._socket)
-        self._poller.unregister(self._monitor)
-        self._socket.disable_monitor()
-        self._monitor.close(linger=0)
-        self._socket.close(linger=200)
+        self._channel.close()
 
     def _track(self, op: _Op) -> int:
         number = self._next_op
@@ -501,9 +424,5 @@ class OwnerLink:
         return number
 
     def _post(self, message: protocol.FromReader) -> None:
-        if self.closed:
-            return
-        try:
-            self._socket.send(protocol.encode(message), zmq.NOBLOCK)
-        except zmq.Again:
+        if not self.closed and not self._channel.send(message):
             self.fail("it takes no messages")

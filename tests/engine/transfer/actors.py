@@ -31,14 +31,14 @@ from oasis_runtime.pd.types import (
 LAYERS, HEADS, BLOCKS, PAGE_BYTES = 8, 2, 256, 16384
 FINGERPRINT = "test-model/8x2/16384"
 
-LEASE_SECONDS = 2.0
+LEASE_SECONDS = 3.0
 SETTINGS = TransferSettings(
     host="127.0.0.1",
     port=0,
     lease_seconds=LEASE_SECONDS,
-    heartbeat_seconds=0.4,
+    heartbeat_seconds=0.5,
     landing_bytes=32 << 20,
-    operation_seconds=2.0,
+    operation_seconds=3.0,
     connect_seconds=2.0,
     offer_grace_seconds=0.5,
 )
@@ -284,7 +284,7 @@ class Remote:
         self._process = context.Process(target=_serve, args=(theirs, kind, args), daemon=True)
         self._process.start()
         theirs.close()
-        self._answer(30.0)
+        self._started = False
 
     def _answer(self, seconds: float) -> Any:
         if not self._pipe.poll(seconds):
@@ -294,7 +294,15 @@ class Remote:
             raise value
         return value
 
+    def ready(self) -> None:
+        """Waits for the actor's start; raises what that raised."""
+        if not self._started:
+            self._answer(60.0)
+            self._started = True
+
     def call(self, name: str, *args: Any, seconds: float = 30.0) -> Any:
+        """The actor's answer."""
+        self.ready()
         self._pipe.send((name, args))
         return self._answer(seconds)
 
