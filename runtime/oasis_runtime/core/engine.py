@@ -434,12 +434,18 @@ class SparseEngine:
         stats.agreed += found.agreed
         stats.starved += found.starved
         stats.capped += found.capped
-        for flag, target in ((0, self._planned.prefetch), (1, self._planned.admission)):
-            rows = found.loads[found.loads[:, 3] == flag]
-            if len(rows):
-                moves = np.empty((len(rows), 4), np.int32)
-                moves[:, 0], moves[:, 1:] = layer, rows[:, :3]
-                target.append(moves)
+        if len(found.loads):
+            moves = np.empty((len(found.loads), 4), np.int32)
+            moves[:, 0], moves[:, 1:] = layer, found.loads[:, :3]
+            admission = found.loads[:, 3] != 0
+            for target, mine in (
+                (self._planned.prefetch, moves[~admission]),
+                (self._planned.admission, moves[admission]),
+            ):
+                if len(mine):
+                    target.append(mine)
+        if not len(found.wants):
+            return
         for position in np.unique(found.wants[:, 0]):
             request_id = step.batch[step.selecting[position]].request_id
             mine = found.wants[found.wants[:, 0] == position]

@@ -132,6 +132,19 @@ class CpuKernels:
             ),
         )
         self._ref = ctypes.byref(self._struct)
+        self._rows: Rows | None = None
+        self._rows_at: tuple[int, ...] = ()
+
+    def _addresses(self, rows: Rows) -> tuple[int, ...]:
+        """Of lanes, tables, sinks, window and lengths; asked for once, as all layers of a step
+        share their rows and ``ctypes.data`` is slow."""
+        if rows is not self._rows:
+            self._rows = rows
+            self._rows_at = tuple(
+                _address(array, np.int32)
+                for array in (rows.lanes, rows.tables, rows.sinks, rows.window, rows.lengths)
+            )
+        return self._rows_at
 
     def summarize(self, layer: int, key: F32, slots: I64) -> None:
         self._lib.oasis_summarize(
@@ -149,15 +162,16 @@ class CpuKernels:
 
     def place(self, rows: Rows, old: U8, step: int) -> I32:
         moves = np.empty((int(self._tables.count[rows.lanes].sum()), 4), np.int32)
+        lanes, tables, sinks, window, lengths = self._addresses(rows)
         placed = self._lib.oasis_place(
             self._ref,
             len(rows),
-            rows.lanes.ctypes.data,
-            rows.tables.ctypes.data,
+            lanes,
+            tables,
             rows.tables.shape[1],
-            rows.sinks.ctypes.data,
-            rows.window.ctypes.data,
-            rows.lengths.ctypes.data,
+            sinks,
+            window,
+            lengths,
             _address(old, np.uint8),
             step,
             moves.ctypes.data,
@@ -173,26 +187,27 @@ class CpuKernels:
 
     def rows(self, layer: int, rows: Rows, width: int) -> tuple[I32, I32, int]:
         table = np.empty((len(rows) * self._geometry.heads, width), np.int32)
-        lengths = np.empty(len(table), np.int32)
+        row_lengths = np.empty(len(table), np.int32)
+        lanes, tables, sinks, window, lengths = self._addresses(rows)
         late = int(
             self._lib.oasis_rows(
                 self._ref,
                 layer,
                 len(rows),
-                rows.lanes.ctypes.data,
-                rows.tables.ctypes.data,
+                lanes,
+                tables,
                 rows.tables.shape[1],
-                rows.sinks.ctypes.data,
-                rows.window.ctypes.data,
-                rows.lengths.ctypes.data,
+                sinks,
+                window,
+                lengths,
                 width,
                 table.ctypes.data,
-                lengths.ctypes.data,
+                row_lengths.ctypes.data,
             )
         )
         if late < 0:
             raise LookupError(f"a sink or window block is not resident in layer {layer}")
-        return table, lengths, late
+        return table, row_lengths, late
 
     def select(
         self,
@@ -209,30 +224,33 @@ class CpuKernels:
         blocks = (rows.lengths + (g.block - 1)) // g.block
         most = int(blocks.sum()) * g.heads
         loads, wants = np.empty((most, 4), np.int32), np.empty((most, 3), np.int32)
-        sizes, totals = np.zeros(2, np.int64), np.zeros(6, np.int64)
+        counts = np.zeros(8, np.int64)  # loads, wants, and the totals
+        at = counts.ctypes.data
+        lanes, tables, sinks, window, _ = self._addresses(rows)
         self._lib.oasis_select(
             self._ref,
             layer,
             len(rows),
-            rows.lanes.ctypes.data,
+            lanes,
             _address(query, np.float32),
             softmax_scale,
-            rows.tables.ctypes.data,
+            tables,
             rows.tables.shape[1],
-            rows.sinks.ctypes.data,
-            rows.window.ctypes.data,
+            sinks,
+            window,
             _address(blocks, np.int32),
             _address(budget, np.int32),
             _address(flags, np.uint8),
             cap,
             step,
             loads.ctypes.data,
-            sizes.ctypes.data,
+            at,
             wants.ctypes.data,
-            sizes.ctypes.data + 8,
-            totals.ctypes.data,
+            at + 8,
+            at + 16,
         )
-        return Selected(loads[: sizes[0]], wants[: sizes[1]], *(int(n) for n in totals))
+        n_loads, n_wants, *totals = counts.tolist()
+        return Selected(loads[:n_loads], wants[:n_wants], *totals)
 
     def copy(self, moves: I32, progress: I64) -> None:
         self._lib.oasis_copy(

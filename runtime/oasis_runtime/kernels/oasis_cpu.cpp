@@ -92,14 +92,28 @@ void takeable(const Tables& t, int64_t l, size_t want, std::vector<int32_t>& out
 #define OASIS_CLONES
 #endif
 
-// Upper bound of q.k over the keys of one block: sum(max(q,0)*high + min(q,0)*low).
+// Upper bounds of q.k over the keys of each of n blocks, for the query heads of one KV head:
+// out[g * n + i] = factor * scale * sum(max(q,0)*high + min(q,0)*low). `wide` has room for 2 * dim.
 OASIS_CLONES
-float bound(const float* pos, const float* neg, const int8_t* low, const int8_t* high, int64_t dim) {
-  float acc = 0.f;
+void bounds(const Tables& t, int64_t l, int64_t h, const int32_t* blocks, int64_t n,
+            const float* pos, const float* neg, float factor, float* wide, float* out) {
+  const int64_t dim = t.dim;
+  for (int64_t i = 0; i < n; ++i) {
+    const int64_t row = (l * t.blocks + blocks[i]) * t.heads + h;
+    const int8_t *low = t.low + row * dim, *high = t.high + row * dim;
+#pragma omp simd
+    for (int64_t d = 0; d < dim; ++d) {
+      wide[d] = static_cast<float>(high[d]);
+      wide[dim + d] = static_cast<float>(low[d]);
+    }
+    for (int64_t g = 0; g < t.group; ++g) {
+      const float *p = pos + g * dim, *q = neg + g * dim;
+      float acc = 0.f;
 #pragma omp simd reduction(+ : acc)
-  for (int64_t d = 0; d < dim; ++d)
-    acc += pos[d] * static_cast<float>(high[d]) + neg[d] * static_cast<float>(low[d]);
-  return acc;
+      for (int64_t d = 0; d < dim; ++d) acc += p[d] * wide[d] + q[d] * wide[dim + d];
+      out[g * n + i] = factor * t.scale[row] * acc;
+    }
+  }
 }
 
 void quantise(const Tables& t, int64_t l, int64_t b, int64_t h, float* lo, float* hi, bool fresh) {
@@ -315,7 +329,7 @@ void oasis_select(const Tables* t, int64_t layer, int64_t n, const int32_t* lane
                   const int32_t* window, const int32_t* blocks, const int32_t* budget,
                   const uint8_t* flags, int64_t cap, int32_t step, int32_t* loads,
                   int64_t* n_loads, int32_t* wants, int64_t* n_wants, int64_t* totals) {
-  std::vector<float> pos(t->group * t->dim), neg(t->group * t->dim), s, mass;
+  std::vector<float> pos(t->group * t->dim), neg(t->group * t->dim), wide(2 * t->dim), scores, mass;
   std::vector<int32_t> order, fresh;
   std::vector<Missing> missing;
   for (int64_t i = 0; i < n; ++i) {
@@ -329,16 +343,13 @@ void oasis_select(const Tables* t, int64_t layer, int64_t n, const int32_t* lane
         neg[d] = std::min(q[d], 0.f);
       }
       mass.assign(nb, 0.f);
-      s.resize(nb);
+      scores.resize(t->group * nb);
+      bounds(*t, layer, h, table, nb, pos.data(), neg.data(), softmax_scale, wide.data(),
+             scores.data());
       for (int64_t g = 0; g < t->group; ++g) {
+        float* s = &scores[g * nb];
         float top = -std::numeric_limits<float>::infinity();
-        for (int64_t b = 0; b < nb; ++b) {
-          int64_t row = (layer * t->blocks + table[b]) * t->heads + h;
-          s[b] = softmax_scale * t->scale[row] *
-                 bound(&pos[g * t->dim], &neg[g * t->dim], t->low + row * t->dim,
-                       t->high + row * t->dim, t->dim);
-          top = std::max(top, s[b]);
-        }
+        for (int64_t b = 0; b < nb; ++b) top = std::max(top, s[b]);
         float sum = 0.f;
         for (int64_t b = 0; b < nb; ++b) sum += (s[b] = std::exp(s[b] - top));
         for (int64_t b = 0; b < nb; ++b) mass[b] += s[b] / sum;
