@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -18,7 +20,7 @@ FAKE_NODES = 3
 
 @pytest.fixture(scope="session")
 def control_plane() -> Iterator[bed.ControlPlane]:
-    """etcd, API server, controller manager, scheduler and KWOK with Ready nodes ``fake-0`` to ``-2``.
+    """etcd, API server, controller manager, scheduler and KWOK with Ready nodes ``fake-0`` to -2.
 
     Pods become Running and Ready there without running anything; ``testbed/README.md`` lists the
     annotations that delay or fail them. Ends with the session, also when pytest is killed: the
@@ -45,17 +47,16 @@ def world(installed: bed.ControlPlane, request: pytest.FixtureRequest) -> Iterat
     """A namespace of its own for a test."""
     name = f"t-{hashlib.sha256(request.node.nodeid.encode()).hexdigest()[:10]}"
     installed.kubectl("create", "namespace", name)
-    yield World(installed, name)
+    found = World(installed, name)
+    yield found
+    # First, so that the next test's operator finds nothing to do in a namespace that goes.
+    found.kubectl("delete", "odep", "--all")
     installed.kubectl("delete", "namespace", name, "--wait=false")
 
 
-@pytest.fixture(scope="module")
-def start_operator(
-    installed: bed.ControlPlane, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Callable[..., OperatorProcess]]:
-    """Starts replicas of the operator, which end with the module."""
-    kubeconfig = installed.kubeconfig_for(release.NAME, NAMESPACE)
-    logs = tmp_path_factory.mktemp("operators")
+@contextmanager
+def _operators(plane: bed.ControlPlane, logs: Path) -> Iterator[Callable[..., OperatorProcess]]:
+    kubeconfig = plane.kubeconfig_for(release.NAME, NAMESPACE)
     started: list[OperatorProcess] = []
 
     def start(name: str, **environment: str) -> OperatorProcess:
@@ -63,12 +64,26 @@ def start_operator(
         started.append(process)
         return process
 
-    yield start
-    for process in started:
-        process.stop()
+    try:
+        yield start
+    finally:
+        for process in started:
+            process.stop()
+
+
+@pytest.fixture
+def start_operator(
+    installed: bed.ControlPlane, tmp_path: Path
+) -> Iterator[Callable[..., OperatorProcess]]:
+    """Starts replicas of the operator, which end with the test."""
+    with _operators(installed, tmp_path) as start:
+        yield start
 
 
 @pytest.fixture(scope="module")
-def operator(start_operator: Callable[..., OperatorProcess]) -> OperatorProcess:
-    """One replica that leads."""
-    return start_operator("only").until_leading()
+def operator(
+    installed: bed.ControlPlane, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[OperatorProcess]:
+    """One replica that leads, for the tests of a module."""
+    with _operators(installed, tmp_path_factory.mktemp("operator")) as start:
+        yield start("only").until_leading()

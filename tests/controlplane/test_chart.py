@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from testbed import processes
+from testbed import processes, wait
 from testbed.controlplane import bed
 from tests.controlplane import release
 from tests.controlplane.operator_process import NAMESPACE, OperatorProcess
@@ -66,9 +66,15 @@ def test_an_upgrade_brings_a_changed_crd(plane: bed.ControlPlane) -> None:
 
 
 def test_who_may_edit_a_namespace_may_edit_its_oasis_deployments(plane: bed.ControlPlane) -> None:
+    account = "default:dev"
     plane.kubectl("create", "serviceaccount", "dev")
     plane.kubectl(
-        "create", "rolebinding", "dev", "--clusterrole=edit", "--serviceaccount=default:dev"
+        "create", "rolebinding", "dev", "--clusterrole=edit", f"--serviceaccount={account}"
     )
-    who = "--as=system:serviceaccount:default:dev"
-    assert plane.kubectl("auth", "can-i", "create", "odep", who).strip() == "yes"
+    who = f"--as=system:serviceaccount:{account}"
+
+    def may() -> bool:
+        asked = ("create", "oasisdeployments.oasiskv.io", who)
+        return plane.kubectl("auth", "can-i", *asked).strip() == "yes"
+
+    wait.until(may, "the right to create one", 30)

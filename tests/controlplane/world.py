@@ -141,16 +141,23 @@ class World:
             json.dumps({"status": status}),
         )
 
-    def versions(self, name: str) -> dict[str, str]:
-        """Every owned object and the resource itself -> resourceVersion."""
+    def versions(self, name: str) -> dict[str, tuple[str, str]]:
+        """Every owned object and the resource itself -> uid and version.
+
+        Where controllers of the cluster write a status, its generation; else its resourceVersion.
+        """
         items = [*self.owned(OWNED, name), *self.owned("pods", name), self.get("odep", name)]
-        return {
-            f"{item['kind']}/{item['metadata']['name']}": item["metadata"]["resourceVersion"]
-            for item in items
-        }
+        return {f"{item['kind']}/{item['metadata']['name']}": _version(item) for item in items}
 
     def events(self, name: str) -> list[Manifest]:
         items: list[Manifest] = self.get(
             "events", "--field-selector", f"involvedObject.name={name}"
         ).get("items", [])
         return items
+
+
+def _version(item: Manifest) -> tuple[str, str]:
+    metadata = item["metadata"]
+    written_by_others = item["kind"] in ("Deployment", "Pod", "PodDisruptionBudget")
+    version = metadata["generation" if written_by_others else "resourceVersion"]
+    return metadata["uid"], str(version)
