@@ -15,6 +15,11 @@ from pathlib import Path
 BIND_VARIABLE = "VLLM_CPU_OMP_THREADS_BIND"
 THREADS_VARIABLE = "OMP_NUM_THREADS"
 
+NUMBA_LAYER_VARIABLE = "NUMBA_THREADING_LAYER"
+"""vLLM drafts n-grams with numba, whose OpenMP layer sets the number of OpenMP threads of the
+whole worker to the number of CPUs (measured: ``torch.get_num_threads()`` goes from 1 to 2 with the
+first draft). Its own work queue leaves OpenMP alone."""
+
 _PINNING_PAYS_ABOVE = 2
 """vLLM keeps one CPU for itself and one for the transfer; with no more there is none to pin."""
 
@@ -44,17 +49,20 @@ def read_quota(cgroup: Path = Path("/sys/fs/cgroup")) -> float | None:
 
 
 def thread_variables(share: CpuShare, environment: Mapping[str, str]) -> dict[str, str]:
-    """Variables to set for the worker; empty where vLLM's own binding, or the user's, is right.
+    """Variables to set for the worker, besides those that the user has set.
 
     With a whole set of CPUs of its own (no quota under it) vLLM pins one thread per core and
     spares two. Otherwise: no pinning, and one CPU less than the quota, since the scheduler and
     the API server take their time from the same quota.
     """
+    variables = {}
+    if not environment.get(NUMBA_LAYER_VARIABLE):
+        variables[NUMBA_LAYER_VARIABLE] = "workqueue"
     if environment.get(BIND_VARIABLE):
-        return {}
+        return variables
     limited = share.quota is not None and share.quota < share.allowed
     if share.allowed > _PINNING_PAYS_ABOVE and not limited:
-        return {}
+        return variables
     cpus = min(float(share.allowed), share.quota or float(share.allowed))
     threads = environment.get(THREADS_VARIABLE) or str(max(1, int(cpus) - 1))
-    return {BIND_VARIABLE: "nobind", THREADS_VARIABLE: threads}
+    return {**variables, BIND_VARIABLE: "nobind", THREADS_VARIABLE: threads}

@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 
 from oasis_runtime.serve.threads import CpuShare, read_quota, thread_variables
 
+OPENMP = {"VLLM_CPU_OMP_THREADS_BIND", "OMP_NUM_THREADS"}
+
 
 @pytest.mark.parametrize(
     ("allowed", "quota", "threads"),
@@ -18,19 +20,29 @@ from oasis_runtime.serve.threads import CpuShare, read_quota, thread_variables
 def test_shared_or_few_cpus_get_unpinned_threads_within_the_quota(
     allowed: int, quota: float | None, threads: str
 ) -> None:
-    assert thread_variables(CpuShare(allowed, quota), {}) == {
-        "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-        "OMP_NUM_THREADS": threads,
-    }
+    variables = thread_variables(CpuShare(allowed, quota), {})
+    assert variables["VLLM_CPU_OMP_THREADS_BIND"] == "nobind"
+    assert variables["OMP_NUM_THREADS"] == threads
 
 
 @pytest.mark.parametrize(("allowed", "quota"), [(3, None), (8, 8.0), (8, 16.0), (64, None)])
 def test_cpus_of_its_own_are_left_to_vllms_pinning(allowed: int, quota: float | None) -> None:
-    assert thread_variables(CpuShare(allowed, quota), {}) == {}
+    assert not OPENMP & thread_variables(CpuShare(allowed, quota), {}).keys()
 
 
 def test_the_users_binding_is_left_alone() -> None:
-    assert thread_variables(CpuShare(2, None), {"VLLM_CPU_OMP_THREADS_BIND": "0-1"}) == {}
+    variables = thread_variables(CpuShare(2, None), {"VLLM_CPU_OMP_THREADS_BIND": "0-1"})
+    assert not OPENMP & variables.keys()
+
+
+@pytest.mark.parametrize("share", [CpuShare(2, None), CpuShare(64, None)])
+def test_drafting_may_not_change_the_number_of_openmp_threads(share: CpuShare) -> None:
+    assert thread_variables(share, {})["NUMBA_THREADING_LAYER"] == "workqueue"
+
+
+def test_the_users_threading_layer_is_kept() -> None:
+    variables = thread_variables(CpuShare(2, None), {"NUMBA_THREADING_LAYER": "tbb"})
+    assert "NUMBA_THREADING_LAYER" not in variables
 
 
 def test_the_users_thread_count_is_kept() -> None:
@@ -44,7 +56,7 @@ def test_there_is_always_a_thread_and_never_more_than_the_quota(
     allowed: int, quota: float | None
 ) -> None:
     variables = thread_variables(CpuShare(allowed, quota), {})
-    if variables:
+    if "OMP_NUM_THREADS" in variables:
         assert 1 <= int(variables["OMP_NUM_THREADS"]) <= max(1, min(allowed, quota or allowed))
 
 
