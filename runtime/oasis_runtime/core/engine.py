@@ -162,8 +162,8 @@ class SparseEngine:
                 t.selection_length, t.remote = 0, False
             t.computed = r.computed
         sparse, room = self._sparse(batch)
-        dense = [i for i in range(len(batch)) if i not in sparse]
-        selecting = self._selecting(batch, sparse, room)
+        dense = sorted(set(range(len(batch))) - set(sparse))
+        selecting = self._selecting(batch, sparse, dense, room)
         self._pin([(batch[i], self._requests[batch[i].request_id]) for i in sparse])
         self._place(batch, sparse)
         self.statistics.steps["sparse"] += len(sparse)
@@ -189,15 +189,17 @@ class SparseEngine:
         return sorted(sparse), room
 
     def _selecting(
-        self, batch: Sequence[StepRequest], sparse: Sequence[int], room: int
+        self,
+        batch: Sequence[StepRequest],
+        sparse: Sequence[int],
+        dense: Sequence[int],
+        room: int,
     ) -> Sequence[int]:
         """The requests that choose a set for their next step: those that are sparse, and those
         that may become so. One that has no room then must not take slots from the others."""
         selecting = list(sparse)
-        for i, r in enumerate(batch):
-            t = self._requests[r.request_id]
-            if i in sparse:
-                continue
+        for i in dense:
+            r, t = batch[i], self._requests[batch[i].request_id]
             t.selection_length, t.crowded = 0, False
             if r.length < r.prompt or r.length + 1 <= t.budget.dense_up_to:
                 continue
@@ -277,11 +279,10 @@ class SparseEngine:
 
     def _pin(self, requests: Sequence[tuple[StepRequest, Tracked]]) -> None:
         g = self.tables.geometry
-        blocks = [
-            part
-            for r, t in requests
-            for part in (r.blocks[: t.budget.sinks], r.blocks[t.window : g.blocks_for(r.length)])
-        ]
+        blocks = []
+        for r, t in requests:
+            used = r.blocks[: g.blocks_for(r.length)]
+            blocks += [used[: t.budget.sinks], used[t.window :]]
         if not blocks:
             return
         unique = np.unique(np.concatenate(blocks)).astype(np.int32)

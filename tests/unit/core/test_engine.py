@@ -206,6 +206,17 @@ def test_a_page_that_arrives_between_two_layers_is_used_by_the_second() -> None:
     world.close()
 
 
+def test_a_request_shorter_than_its_sinks_touches_no_block_of_others() -> None:
+    """Table entries behind a request's last block are left from requests before it."""
+    world = World(AMPLE, selection=SMALL.model_copy(update={"sink_tokens": 64}))
+    short, other = world.admit("a", 5), world.admit("b", 100)
+    world.prefill(short)
+    world.step({"b": 40})
+    world.decode(short)
+    assert (world.tables.slot_of[:, :, other.blocks] == -1).all()
+    world.close()
+
+
 # ------------------------------------------------------------------ rewritten and lost blocks
 
 

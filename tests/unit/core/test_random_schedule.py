@@ -11,7 +11,7 @@ import pytest
 from oasis_runtime.contract import PrefetchConfig, RequestOptions, SelectionConfig
 from tests.unit.core.world import BLOCK, SMALL, OutOfBlocksError, Request, World
 
-STEPS = 400
+STEPS = 300
 AUTO = SMALL.model_copy(update={"mode": "auto"})
 LONG = SMALL.model_copy(update={"window_tokens": 70, "sink_tokens": 40})
 
@@ -81,7 +81,7 @@ class Schedule:
             mode = rng.choice(["dense", "auto", "sparse"])
             options = RequestOptions(mode=mode, budget_tokens=int(rng.choice([64, 256])))
             world.engine.configure(name, options)
-        r = world.admit(name, int(rng.integers(1, 400)), shares)
+        r = world.admit(name, int(rng.integers(1, rng.choice([40, 400]))), shares)
         self.shared += bool(r.blocks)
 
     def _leave(self) -> None:

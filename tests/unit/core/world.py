@@ -173,8 +173,9 @@ class World:
         for name, count in scheduled.items():
             r = self.requests[name]
             self.grow(r, r.computed + count)
-            # As in vLLM, the table has room for more blocks than the request uses.
-            blocks = np.array([*r.blocks, 0, 0], np.int32)
+            # As in vLLM, the table has room for more blocks, with what was there before.
+            others = [b for other in self.requests.values() for b in other.blocks[-2:]]
+            blocks = np.array([*r.blocks, *others], np.int32)
             batch.append(StepRequest(name, blocks, r.computed, count, r.prompt))
         step = self.engine.begin_step(batch)
         self._check_step(step)
