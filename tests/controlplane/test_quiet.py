@@ -10,7 +10,7 @@ from tests.controlplane.world import World, spec
 Start = Callable[..., OperatorProcess]
 
 
-def settled(world: World, operator: OperatorProcess) -> dict[str, str]:
+def settled(world: World, operator: OperatorProcess) -> dict[str, tuple[str, str]]:
     world.apply("chat", spec(decode={"resources": {"requests": {"cpu": "1000m"}}}))
     world.until_ready("chat")
     operator.until_resynced()

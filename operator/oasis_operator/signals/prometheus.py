@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 import time
 from collections.abc import Mapping
@@ -16,6 +17,8 @@ from oasis_operator.signals.queries import queries
 TIMEOUT_SECONDS = 3.0
 RETRY_SECONDS = 15.0
 """After a failure no reconcile waits for Prometheus again before this long."""
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -67,11 +70,12 @@ class Prometheus:
         try:
             found = await self._ask(od)
         except (TimeoutError, aiohttp.ClientError, OSError, ValueError, KeyError) as error:
-            cause = type(error).__name__
+            # The cause is for the log: in the message it would change the status again and again.
+            log.warning("%s: %s %s", self._url, type(error).__name__, error)
             self._failure = NoSignals(
                 "PrometheusUnreachable",
-                f"{self._url} does not answer queries ({cause}): rates are as last measured; "
-                "check prometheus.url in the chart's values and that the server runs",
+                f"{self._url} does not answer queries: rates are as last measured; check "
+                "prometheus.url in the chart's values and that the server runs",
             )
             self._retry_at = time.monotonic() + RETRY_SECONDS
             return self._failure

@@ -90,3 +90,11 @@ async def test_no_address_is_not_configured() -> None:
         found = await Prometheus("", session).signals(deployment())
     assert isinstance(found, NoSignals)
     assert found.reason == "PrometheusNotConfigured"
+
+
+async def test_why_it_is_unreachable_does_not_change_what_is_said() -> None:
+    one = await ask(lambda _: 500)
+    other = await ask(lambda _: {"status": "error"})
+    assert isinstance(one, NoSignals)
+    assert isinstance(other, NoSignals)
+    assert one.message.partition(" ")[2] == other.message.partition(" ")[2]
