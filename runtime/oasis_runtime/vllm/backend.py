@@ -22,6 +22,7 @@ from vllm.v1.attention.backends.cpu_attn import (
     CPUAttentionMetadataBuilder,
 )
 
+from oasis_runtime.kernels.contract import I32
 from oasis_runtime.vllm.audit import Auditor
 from oasis_runtime.vllm.session import Session
 
@@ -64,7 +65,7 @@ class SparseRows:
 
     gather: torch.Tensor
     starts: torch.Tensor
-    planned_for: np.ndarray | None = None
+    planned_for: I32 = field(default_factory=lambda: np.empty(0, np.int32))
     plan: torch.Tensor | None = None
 
 
@@ -134,6 +135,7 @@ class OasisMetadataBuilder(CPUAttentionMetadataBuilder):
         step = session.begin_step(lengths.tolist(), scheduled.tolist())
         if self._auditor is not None:
             self._auditor.begin_step(step)
+        assert isinstance(self.dtype, torch.dtype)
         arguments = SchedulingArguments(
             self.head_dim, self.dtype, self.isa, self.kv_cache_dtype, self.window_size
         )
@@ -210,7 +212,7 @@ class OasisAttentionImpl(CPUAttentionBackendImpl):
     def _write_resident(
         self,
         session: Session,
-        layer: torch.nn.Module,
+        layer: Any,
         key: torch.Tensor,
         value: torch.Tensor,
         slots: torch.Tensor,
@@ -287,7 +289,7 @@ class OasisAttentionImpl(CPUAttentionBackendImpl):
         table, lengths = session.engine.attend(self._layer)
         lengths_t = torch.from_numpy(lengths)
         assert meta.arguments is not None
-        if sparse.planned_for is None or not np.array_equal(sparse.planned_for, lengths):
+        if sparse.plan is None or not np.array_equal(sparse.planned_for, lengths):
             sparse.planned_for = lengths
             sparse.plan = meta.arguments.plan(sparse.starts, lengths_t, self.num_queries_per_kv, 1)
         tokens = meta.num_actual_tokens
@@ -331,7 +333,7 @@ class OasisAttentionImpl(CPUAttentionBackendImpl):
         starts: torch.Tensor,
         lengths: torch.Tensor,
         table: torch.Tensor,
-        plan: torch.Tensor | None,
+        plan: torch.Tensor,
     ) -> None:
         ops.cpu_attention_with_kv_cache(
             query=query,

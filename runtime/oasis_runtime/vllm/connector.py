@@ -103,7 +103,10 @@ class OasisConnector(KVConnectorBase_V1, SupportsHMA):
         if self._worker is not None:
             self._worker.after_step()
 
-    def get_transfer_results(self, finished_req_ids: set[str]) -> KVConnectorTransferResults:
+    def get_transfer_results(
+        self,
+        finished_req_ids: set[str],  # noqa: ARG002 (vLLM's name; StepOrders.ended says it earlier)
+    ) -> KVConnectorTransferResults:
         if self._worker is None:
             return KVConnectorTransferResults()
         self._results = self._worker.take_results()
@@ -189,4 +192,4 @@ def _peers(
     rank = get_tensor_model_parallel_rank()
     if config.role is Role.PREFILL:
         return transfer.open_owner(config, session, layout, rank), None
-    return None, transfer.open_reader(config, session, layout)
+    return None, transfer.open_reader(config, session, layout, rank)

@@ -23,6 +23,8 @@ from vllm.distributed.kv_transfer.kv_connector.v1.metrics import (
 
 from oasis_runtime.contract import Metric
 from oasis_runtime.core.statistics import Statistics
+from oasis_runtime.serve.payload import EnginePayload
+from oasis_runtime.vllm.options import engine_payload
 
 _RECALL_BUCKETS = (0.1, 0.25, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 0.98, 0.99, 0.999, 1.0)
 _ERROR_BUCKETS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.2, 0.3, 0.5, 1.0, 2.0)
@@ -135,6 +137,15 @@ def engine_stats(stats: Statistics) -> dict[str, Any]:
     return data
 
 
+def _measured_at_start(payload: EnginePayload) -> dict[str, Any]:
+    """Gauges that are known before the first request."""
+    data: dict[str, Any] = {key(Metric.NUMA_ALIGNED): payload.numa.metric}
+    for link in (payload.links.host_fast, payload.links.network):
+        data[key(Metric.LINK_BANDWIDTH, link.name)] = link.bytes_per_second
+        data[key(Metric.LINK_ENABLED, link.name)] = int(link.enabled)
+    return data
+
+
 class OasisPromMetrics(KVConnectorPromMetrics):
     """Registers :data:`SERIES` and records intervals in them."""
 
@@ -148,13 +159,18 @@ class OasisPromMetrics(KVConnectorPromMetrics):
         super().__init__(vllm_config, metric_types, labelnames, per_engine_labelvalues)
         self._families: dict[str, Any] = {}
         for metric, series in SERIES.items():
-            extra = {"buckets": series.buckets} if series.buckets else {}
-            self._families[metric.value] = metric_types[series.kind](
-                metric.value, series.help, labelnames=[*labelnames, *series.labels], **extra
-            )
+            options: dict[str, Any] = {"labelnames": [*labelnames, *series.labels]}
+            if series.buckets:
+                options["buckets"] = series.buckets
+            make = metric_types[series.kind]
+            self._families[metric.value] = make(metric.value, series.help, **options)
             if not series.labels:
                 for values in per_engine_labelvalues.values():
                     self._families[metric.value].labels(*values)
+        payload = engine_payload(vllm_config)
+        if payload is not None:
+            for engine in per_engine_labelvalues:
+                self.observe(_measured_at_start(payload), engine)
 
     def observe(self, transfer_stats_data: dict[str, Any], engine_idx: int = 0) -> None:
         for name, value in transfer_stats_data.items():

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Self
 
+import torch
 from vllm.v1.core.single_type_kv_cache_manager import FullAttentionManager
 from vllm.v1.kv_cache_interface import AttentionSpec, FullAttentionSpec
 from vllm.v1.kv_cache_spec_registry import KVCacheSpecRegistry
@@ -76,7 +77,8 @@ def register_spec() -> None:
     The look-up comes first because it makes vLLM register its own specs, which it does only while
     the registry is empty.
     """
-    KVCacheSpecRegistry.get_uniform_type_base_spec(FullAttentionSpec)
+    some = FullAttentionSpec(block_size=32, num_kv_heads=1, head_size=64, dtype=torch.float32)
+    KVCacheSpecRegistry.get_uniform_type_base_spec(some)
     KVCacheSpecRegistry.register(
         OasisAttentionSpec, OasisAttentionManager, uniform_type_base_spec=FullAttentionSpec
     )

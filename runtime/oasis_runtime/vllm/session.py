@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from vllm.config import VllmConfig
 from vllm.model_executor.layers.attention import Attention
+from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackendImpl
 from vllm.v1.worker.gpu_input_batch import InputBatch
 
 from oasis_runtime.contract import EngineConfig, RequestOptions, Role
@@ -79,6 +80,8 @@ def create(
     first, attention = host[0], next(iter(layers.values()))
     for name, layer in layers.items():
         impl = layer.impl
+        if not isinstance(impl, CPUAttentionBackendImpl):
+            raise ValueError(f"layer {name} uses another attention ({type(impl).__name__})")
         if layer.kv_cache.shape != first.shape or not layer.kv_cache.is_contiguous():
             raise ValueError(
                 f"layer {name} has a KV cache of another shape: OasisKV serves models whose layers "

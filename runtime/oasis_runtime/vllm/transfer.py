@@ -13,14 +13,16 @@ import numpy as np
 import numpy.typing as npt
 from vllm.logger import init_logger
 
-from oasis_runtime.contract import Metric
+from oasis_runtime.contract import EngineConfig, Metric
 from oasis_runtime.core.admission import Admission, hot_pages
 from oasis_runtime.core.requests import Selection
 from oasis_runtime.kernels.contract import I32, U8
 from oasis_runtime.pd.counters import OwnerCounters, ReaderCounters
 from oasis_runtime.pd.exporter import Exporter
 from oasis_runtime.pd.importer import Importer
+from oasis_runtime.pd.settings import TransferSettings
 from oasis_runtime.pd.types import Admitted, Export, Landed, Lost, Mode, Peer
+from oasis_runtime.vllm.layout import PageLayout
 from oasis_runtime.vllm.messages import ExportOrder, LoadOrder, Results
 from oasis_runtime.vllm.metrics import key
 from oasis_runtime.vllm.session import Session
@@ -111,8 +113,10 @@ class Owner:
 class Reader:
     """Loads of a decode engine, and the pages that it fetches while it decodes."""
 
-    def __init__(self, session: Session, importer: Importer) -> None:
+    def __init__(self, session: Session, importer: Importer, rank: int) -> None:
+        """``rank``: this worker's, which reads from the peer's worker of the same rank."""
         self._session = session
+        self._rank = rank
         self._importer = importer
         self._loading: dict[str, _Load] = {}
         self._remote: dict[str, LoadOrder] = {}
@@ -126,7 +130,7 @@ class Reader:
         self._loading[order.request_id] = _Load(order)
         self._importer.admit(
             order.request_id,
-            Peer(order.host, order.port),
+            Peer(order.host, order.port + self._rank),
             order.remote_request_id,
             order.generation,
             Mode.ALL if order.whole else Mode.HOT,
@@ -143,8 +147,9 @@ class Reader:
     def fetch(self, wants: Mapping[str, I32]) -> None:
         """Ask for pages; one fetch a request is under way at a time."""
         for request_id, pages in wants.items():
-            if request_id in self._remote and request_id not in self._fetching:
-                self._importer.fetch(request_id, pages)
+            if request_id not in self._remote or request_id in self._fetching:
+                continue
+            if self._importer.fetch(request_id, pages) is not None:
                 self._fetching.add(request_id)
 
     @property
@@ -247,3 +252,30 @@ class Reader:
 
     def close(self) -> None:
         self._importer.close()
+
+
+def _fingerprint(session: Session, layout: PageLayout) -> str:
+    """Equal for two engines whose pages can be copied into each other, readable where not."""
+    g = session.engine.tables.geometry
+    dtype = session.tiers.fast.dtype
+    return (
+        f"{g.layers} layers, {g.heads} KV heads, head size {g.dim}, block {g.block}, {dtype}, "
+        f"layout {layout.fingerprint()}"
+    )
+
+
+def open_owner(config: EngineConfig, session: Session, layout: PageLayout, rank: int) -> Owner:
+    """Listen for decode engines. Raises TransferError when the port or NIXL is not available."""
+    settings = TransferSettings.from_config(config.transfer, rank)
+    exporter = Exporter(settings, HostPages(session), _fingerprint(session, layout))
+    exporter.start()
+    return Owner(session, exporter)
+
+
+def open_reader(config: EngineConfig, session: Session, layout: PageLayout, rank: int) -> Reader:
+    """Prepare to read from prefill engines. Raises TransferError without NIXL."""
+    page_bytes = session.engine.tables.geometry.page_bytes
+    settings = TransferSettings.from_config(config.transfer)
+    importer = Importer(settings, _fingerprint(session, layout), page_bytes)
+    importer.start()
+    return Reader(session, importer, rank)

@@ -59,15 +59,12 @@ class OasisCPUWorker(CPUWorker):
         )
         first = next(iter(layers.values()))
         geometry = session.engine.tables.geometry
-        builders = [
-            builder
-            for groups in self.model_runner.attn_groups
-            for group in groups
-            for builder in group.metadata_builders
-        ]
-        for builder in builders:
-            if not isinstance(builder, OasisMetadataBuilder):
-                raise ValueError(f"vLLM chose another attention backend ({type(builder).__name__})")
+        builders: list[OasisMetadataBuilder] = []
+        for group in (group for groups in self.model_runner.attn_groups for group in groups):
+            for builder in group.metadata_builders:
+                if not isinstance(builder, OasisMetadataBuilder):
+                    raise ValueError(f"vLLM chose another backend ({type(builder).__name__})")
+                builders.append(builder)
         layout = probe(geometry.block, geometry.dim, first.kv_cache.dtype, builders[0].isa)
         auditor = Auditor(session, layout, first.impl.scale, payload.config.audit.every_steps)
         for builder in builders:
@@ -96,4 +93,7 @@ class OasisCPUWorker(CPUWorker):
         if scheduler_output.total_num_scheduled_tokens == 0:
             # vLLM steps on without work while a transfer is under way, about every millisecond.
             time.sleep(_LOADING_SECONDS if waiting else _KEEPING_SECONDS)
-        return super().execute_model(scheduler_output)
+        output: ModelRunnerOutput | AsyncModelRunnerOutput | None = super().execute_model(
+            scheduler_output
+        )
+        return output
