@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from collections.abc import Callable
 
 from oasis_operator.cluster.election import (
@@ -66,3 +68,22 @@ def test_without_rights_to_the_lease_it_waits_unready_and_alive(start_operator: 
     wait.until(lambda: lonely.probe("healthz") == 200, "an answer", 30)
     assert lonely.probe("readyz") == 503
     assert lonely.stop() == 0
+
+
+def test_a_short_outage_of_the_api_server_is_survived(world: World, start_operator: Start) -> None:
+    operator = start_operator("six").until_leading()
+    (api,) = [process for process in world.plane.processes if process.name == "apiserver"]
+    heard = operator.metric("oasis_operator_resyncs_total")
+    os.kill(api.pid, signal.SIGSTOP)
+    try:
+        wait.until(
+            lambda: operator.metric("oasis_operator_resyncs_total") >= heard + 5,
+            "five resyncs without an API server",
+            30,
+        )
+    finally:
+        os.kill(api.pid, signal.SIGCONT)
+    world.apply("chat", spec())
+    world.until_ready("chat")
+    assert operator.leads()
+    assert operator.probe("healthz") == 200

@@ -17,7 +17,7 @@ PLURAL = "oasisdeployments"
 CRD_NAME = f"{PLURAL}.{GROUP}"
 
 MAX_NAME = 40
-"""Pods are named ``<name>-<revision>-<role>-<10>-<5>``, which must stay a 63 byte host name... """
+"""Leaves room in the 63 characters of a Service name and of a label for what is appended."""
 
 
 def _column(name: str, path: str, kind: str = "string", wide: bool = False) -> dict[str, Any]:

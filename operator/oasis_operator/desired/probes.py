@@ -5,7 +5,7 @@ from __future__ import annotations
 from oasis_operator.desired.metadata import Manifest
 
 TIMEOUT_SECONDS = 5
-STARTUP_PERIOD_SECONDS = 5
+STARTUP_PERIOD_SECONDS = 2
 
 
 def http_probe(path: str, period: int, failures: int, port: str = "http") -> Manifest:
