@@ -51,4 +51,4 @@ def ready_condition(parts: Iterable[Draft]) -> Draft:
     for part in parts:
         if part.status != "True":
             return Draft(READY, "False", part.reason, f"{part.type}: {part.message}")
-    return Draft(READY, "True", "Serving", "prefill, decode and router pods serve this spec")
+    return Draft(READY, "True", "Serving", "all pods serve this spec")

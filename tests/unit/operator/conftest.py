@@ -1,0 +1,8 @@
+"""Examples run on cores that others use too: how long one takes says nothing about the code."""
+
+from __future__ import annotations
+
+from hypothesis import settings
+
+settings.register_profile("shared-cores", deadline=None)
+settings.load_profile("shared-cores")
