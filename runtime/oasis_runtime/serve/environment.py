@@ -6,9 +6,10 @@ from collections.abc import Mapping
 
 from oasis_runtime.contract import EngineConfig
 from oasis_runtime.serve.model_folder import is_folder
-from oasis_runtime.serve.threads import CpuShare, thread_variables
+from oasis_runtime.serve.threads import BIND_VARIABLE, UNPINNED, CpuShare, thread_variables
 from oasis_runtime.serve.versions import PLUGIN_NAME
 
+_SPLIT_VARIABLE = "VLLM_ENABLE_V1_MULTIPROCESSING"
 _PLUGINS_VARIABLE = "VLLM_PLUGINS"
 _CACHE_SIZE_VARIABLE = "VLLM_CPU_KVCACHE_SPACE"
 """Silently overrides ``--kv-cache-memory-bytes`` on CPU, which is ``tiers.host_bytes``."""
@@ -31,4 +32,8 @@ def server_environment(
             names if PLUGIN_NAME in names else [*names, PLUGIN_NAME]
         )
     result.update(thread_variables(share, environment))
+    if result.get(BIND_VARIABLE) == UNPINNED and config.tensor_parallel_size == 1:
+        # Scheduler and worker in one process. In two, each spins while it waits for the other,
+        # which takes half of a small machine; vLLM wants two only to pin the worker's threads.
+        result[_SPLIT_VARIABLE] = "0"
     return result

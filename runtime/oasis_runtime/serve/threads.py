@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 BIND_VARIABLE = "VLLM_CPU_OMP_THREADS_BIND"
+UNPINNED = "nobind"
 THREADS_VARIABLE = "OMP_NUM_THREADS"
 
 NUMBA_LAYER_VARIABLE = "NUMBA_THREADING_LAYER"
@@ -65,4 +66,4 @@ def thread_variables(share: CpuShare, environment: Mapping[str, str]) -> dict[st
         return variables
     cpus = min(float(share.allowed), share.quota or float(share.allowed))
     threads = environment.get(THREADS_VARIABLE) or str(max(1, int(cpus) - 1))
-    return {**variables, BIND_VARIABLE: "nobind", THREADS_VARIABLE: threads}
+    return {**variables, BIND_VARIABLE: UNPINNED, THREADS_VARIABLE: threads}

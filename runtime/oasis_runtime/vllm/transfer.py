@@ -161,6 +161,8 @@ class Reader:
             match event:
                 case Admitted():
                     self._admitted(event)
+                    if event.pages_total == 0:
+                        self._complete(event.request_id, results)
                 case Landed():
                     try:
                         self._landed(event, results)
@@ -200,17 +202,22 @@ class Reader:
         if not event.last:
             return
         self._fetching.discard(event.request_id)
+        if load is not None:
+            self._complete(event.request_id, results)
+
+    def _complete(self, request_id: str, results: Results) -> None:
+        """All that an admission sends is here."""
+        load = self._loading.get(request_id)
         if load is None or load.admission is None:
             return
-        del self._loading[event.request_id]
-        results.received.add(event.request_id)
+        del self._loading[request_id]
+        results.received.add(request_id)
         if load.order.whole or load.cancelled:
-            self._importer.release(event.request_id)
-        if load.cancelled:
-            return
-        if not load.order.whole:
-            engine.adopt(event.request_id, load.admission.selection, remote=True)
-            self._remote[event.request_id] = load.order
+            self._importer.release(request_id)
+        if not load.cancelled and not load.order.whole:
+            selection = load.admission.selection
+            self._session.engine.adopt(request_id, selection, remote=True)
+            self._remote[request_id] = load.order
 
     def _store(self, event: Landed, order: LoadOrder) -> None:
         pages = np.array(event.pages, np.int32, order="C")
