@@ -7,12 +7,15 @@ import json
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from oasis_runtime.core.admission import Admission, hot_pages
 from oasis_runtime.core.requests import Selection
 from tests.unit.core.world import World
+
+SLOW = (HealthCheck.too_slow,)
+"""A machine that is busy with something else is no failure."""
 
 
 def admission(seed: int, layers: int, heads: int, blocks: int, most: int, dim: int) -> Admission:
@@ -49,7 +52,7 @@ SHAPES = st.builds(
 
 
 @given(SHAPES)
-@settings(deadline=None)
+@settings(deadline=None, suppress_health_check=SLOW)
 def test_it_comes_back_as_it_was(sent: Admission) -> None:
     got = Admission.decode(sent.encode())
     for name in ("low", "high", "scale"):
@@ -83,7 +86,7 @@ def refused(data: bytes) -> None:
 
 
 @given(st.binary(max_size=300))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200, deadline=None, suppress_health_check=SLOW)
 def test_any_bytes_are_refused_with_a_value_error(data: bytes) -> None:
     refused(data)
     with pytest.raises(ValueError, match="admission"):
@@ -91,7 +94,7 @@ def test_any_bytes_are_refused_with_a_value_error(data: bytes) -> None:
 
 
 @given(st.integers(0, len(GOOD) - 1), st.binary(max_size=4), st.integers(0, 4))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300, deadline=None, suppress_health_check=SLOW)
 def test_damaged_bytes_are_refused_with_a_value_error(at: int, new: bytes, removed: int) -> None:
     refused(GOOD[:at] + new + GOOD[at + removed :])
 
@@ -108,7 +111,7 @@ JUNK = st.one_of(
 
 
 @given(st.dictionaries(st.sampled_from(sorted(json.loads(HEADER))), JUNK, min_size=1))
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400, deadline=None, suppress_health_check=SLOW)
 def test_any_value_in_the_header_is_refused_with_a_value_error(change: dict[str, object]) -> None:
     header = json.loads(HEADER) | change
     refused(json.dumps(header).encode() + b"\n" + BODY)
@@ -176,7 +179,7 @@ def test_hot_pages_are_sinks_selection_and_window_each_once() -> None:
 
 
 @given(st.integers(0, 6), st.integers(0, 9), st.integers(1, 9))
-@settings(deadline=None)
+@settings(deadline=None, suppress_health_check=SLOW)
 def test_hot_pages_lie_within_the_request(sinks: int, window: int, blocks: int) -> None:
     nothing = Selection(np.empty((1, 2, 0), np.int32), np.zeros((1, 2), np.int32), window, 1)
     pages = hot_pages(nothing, sinks, blocks)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from oasis_runtime.contract import RequestOptions, SelectionConfig
 from oasis_runtime.core.budget import Budget
+
+SLOW = (HealthCheck.too_slow,)
+"""A machine that is busy with something else is no failure."""
 
 CONFIGS = st.builds(
     SelectionConfig,
@@ -48,7 +51,7 @@ def test_sparse_is_never_dense_for_length_and_dense_always() -> None:
 
 
 @given(CONFIGS, BLOCKS, st.integers(0, 1 << 20))
-@settings(deadline=None)
+@settings(deadline=None, suppress_health_check=SLOW)
 def test_the_window_holds_its_tokens_before_the_next_one(
     config: SelectionConfig, block: int, length: int
 ) -> None:
@@ -60,7 +63,7 @@ def test_the_window_holds_its_tokens_before_the_next_one(
 
 
 @given(CONFIGS, BLOCKS, st.integers(1, 1 << 20), st.data())
-@settings(deadline=None)
+@settings(deadline=None, suppress_health_check=SLOW)
 def test_a_decode_step_of_up_to_a_block_fits_the_window_blocks(
     config: SelectionConfig, block: int, length: int, data: st.DataObject
 ) -> None:
@@ -72,7 +75,7 @@ def test_a_decode_step_of_up_to_a_block_fits_the_window_blocks(
 
 
 @given(CONFIGS, BLOCKS, st.integers(0, 1 << 20), st.integers(0, 1 << 10))
-@settings(deadline=None)
+@settings(deadline=None, suppress_health_check=SLOW)
 def test_the_window_never_moves_back(
     config: SelectionConfig, block: int, length: int, more: int
 ) -> None:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from oasis_runtime.core.geometry import Geometry
 from oasis_runtime.core.tables import Tables
 from oasis_runtime.kernels.cpu import CpuKernels
 from tests.unit.kernels.states import empty
+
+SLOW = (HealthCheck.too_slow,)
+"""A machine that is busy with something else is no failure."""
 
 F32 = npt.NDArray[np.float32]
 SLACK = 1e-3
@@ -48,7 +51,7 @@ def keys(draw: st.DrawFn) -> tuple[Geometry, F32, list[int]]:
 
 
 @given(keys(), st.integers(0, 2**32 - 1))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150, deadline=None, suppress_health_check=SLOW)
 def test_the_bound_is_never_below_a_key_of_the_block(
     drawn: tuple[Geometry, F32, list[int]], seed: int
 ) -> None:
@@ -63,7 +66,7 @@ def test_the_bound_is_never_below_a_key_of_the_block(
 
 
 @given(keys())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150, deadline=None, suppress_health_check=SLOW)
 def test_a_block_written_in_parts_is_bounded_as_if_at_once(
     drawn: tuple[Geometry, F32, list[int]],
 ) -> None:
@@ -79,7 +82,7 @@ def test_a_block_written_in_parts_is_bounded_as_if_at_once(
 
 
 @given(keys())
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50, deadline=None, suppress_health_check=SLOW)
 def test_writing_the_same_keys_again_changes_nothing(
     drawn: tuple[Geometry, F32, list[int]],
 ) -> None:
