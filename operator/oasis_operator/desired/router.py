@@ -24,6 +24,9 @@ ROUTER_CONTAINER = "router"
 HEALTH_CHECK_SECONDS = 2
 """In P/D mode the router does not retry and drops a dead worker only after three failed checks;
 its default of 60 s between checks would fail requests for three minutes."""
+WORKER_STARTUP_SECONDS = 5
+"""Discovery handles one pod at a time and waits this long for it to answer; a pod that is Ready but
+gone would otherwise keep all others out for 600 s. It is tried again after the others."""
 STREAM_SECONDS = 120
 """A terminating router finishes its running streams; after this long they are cut."""
 
@@ -147,6 +150,8 @@ def _arguments(od: OasisDeployment, revision: str) -> list[str]:
         "--prometheus-host=0.0.0.0",
         f"--prometheus-port={ROUTER_METRICS_PORT}",
         f"--health-check-interval-secs={HEALTH_CHECK_SECONDS}",
+        f"--worker-startup-timeout-secs={WORKER_STARTUP_SECONDS}",
+        "--worker-startup-check-interval=1",
         "--service-discovery",
         f"--service-discovery-port={HTTP_PORT}",
         f"--service-discovery-namespace={od.namespace}",

@@ -46,6 +46,12 @@ def test_it_looks_in_its_own_namespace_and_checks_health_every_two_seconds() -> 
     assert args.health_check_interval_secs == 2
 
 
+def test_a_pod_that_does_not_answer_keeps_the_others_out_for_seconds_only() -> None:
+    args = parse_router_args(container()["args"])
+    assert args.worker_startup_timeout_secs == 5
+    assert args.worker_startup_check_interval == 1
+
+
 def test_its_metrics_can_be_reached() -> None:
     args = parse_router_args(container()["args"])
     assert (args.prometheus_host, args.prometheus_port) == ("0.0.0.0", 29000)
