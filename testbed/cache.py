@@ -1,4 +1,4 @@
-"""Where the test bed keeps what is slow to make: outside the checkout, keyed by what it is made of."""
+"""What is slow to make is kept: outside the checkout, keyed by what it is made of."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 
 
 def root() -> Path:
-    """Folder of all cached things: ``$OASISKV_CACHE``, else ``oasiskv`` in the user's cache folder."""
+    """Folder of the cache: ``$OASISKV_CACHE``, else ``oasiskv`` in the user's cache folder."""
     chosen = os.environ.get("OASISKV_CACHE")
     if chosen:
         return Path(chosen).absolute()
@@ -38,7 +38,7 @@ def fingerprint(*parts: str | Path) -> str:
 def locked(path: Path) -> Iterator[None]:
     """Hold the lock of a cache entry, so that two runs do not make the same thing twice."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with open(path, "w") as handle:
+    with path.open("w") as handle:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -51,6 +51,12 @@ COMPLETE = ".complete"
 """Marks an entry whose making was not interrupted."""
 
 
+def finished(kind: str, name: str, key: str) -> Path | None:
+    """The folder of an entry that is there, None for one that would have to be made."""
+    folder = root() / kind / f"{name}-{key}"
+    return folder if (folder / COMPLETE).exists() else None
+
+
 def entry(kind: str, name: str, key: str, make: Callable[[Path], None]) -> Path:
     """Folder ``kind/name-key``; calls ``make`` with it, empty, when it is not there yet.
 
@@ -59,10 +65,10 @@ def entry(kind: str, name: str, key: str, make: Callable[[Path], None]) -> Path:
     """
     parent = root() / kind
     folder = parent / f"{name}-{key}"
-    if (folder / COMPLETE).exists():
+    if finished(kind, name, key) is not None:
         return folder
     with locked(parent / f".{name}.lock"):
-        if (folder / COMPLETE).exists():
+        if finished(kind, name, key) is not None:
             return folder
         remove(folder)
         folder.mkdir(parents=True)

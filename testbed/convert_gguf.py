@@ -28,7 +28,7 @@ def convert(source: Path, target: Path) -> None:
     # What is left of the quantiser would make save_pretrained() write a quantised config.
     model.is_quantized = False
     model.hf_quantizer = None
-    del model.config.quantization_config
+    vars(model.config).pop("quantization_config", None)
     model.save_pretrained(target)
     tokenizer.save_pretrained(target)
 

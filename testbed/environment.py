@@ -13,7 +13,7 @@ from testbed.problem import Problem
 REQUIREMENTS = Path(__file__).parent / "requirements"
 FILES = ("runtime", "operator", "router", "dev")
 INTERPRETER = Path(f"/usr/bin/python{versions.PYTHON}")
-"""Debian's, because the images have the same one at the same path: the environment works in both."""
+"""Debian's: the images have the same one at the same path, so the environment works in both."""
 CHECKOUT = Path(__file__).resolve().parents[1]
 DISTRIBUTION = "oasiskv"
 
@@ -51,7 +51,7 @@ def pins() -> dict[str, str]:
 def key() -> str:
     """Changes with the pins and with how torch is made slim."""
     listing = "\n".join(f"{name}=={version}" for name, version in sorted(pins().items()))
-    return cache.fingerprint(listing, versions.PYTHON, Path(slimtorch.__file__))
+    return cache.fingerprint(listing, versions.PYTHON, slimtorch.FORMAT)
 
 
 def python(folder: Path) -> Path:
@@ -67,6 +67,11 @@ def site_packages(folder: Path) -> Path:
 def make() -> Path:
     """Folder of the environment, made now when the cache has none with these pins."""
     return cache.entry("environments", "venv", key(), _install)
+
+
+def made() -> Path | None:
+    """Folder of the environment if it is there."""
+    return cache.finished("environments", "venv", key())
 
 
 def _install(folder: Path) -> None:

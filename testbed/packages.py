@@ -43,7 +43,7 @@ def wanted(purposes: Iterable[str]) -> list[str]:
 
 
 def parse_installed(listing: str) -> set[str]:
-    """Names of the fully installed packages in ``dpkg-query -W -f '${Package} ${db:Status-Status}\\n'``."""
+    """Names of the packages that are fully installed, from lines ``NAME STATUS`` of dpkg-query."""
     rows = (line.split() for line in listing.splitlines())
     return {row[0] for row in rows if len(row) == 2 and row[1] == "installed"}
 

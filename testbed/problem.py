@@ -8,5 +8,5 @@ OTHER_WAYS = (
 )
 
 
-class Problem(Exception):
+class Problem(Exception):  # noqa: N818 - it is not an error of the program
     """What is wrong, where, and what to do, in words fit to be the last line a user reads."""

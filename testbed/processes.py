@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import time
@@ -85,12 +86,11 @@ def spawn(
 def inherited() -> list[int]:
     """Descriptors above 2 that this process was given, such as a lock that its caller holds."""
     found = []
-    for name in os.listdir("/proc/self/fd"):
-        try:
-            if int(name) > 2 and os.get_inheritable(int(name)):
-                found.append(int(name))
-        except OSError:  # the descriptor that listdir itself used
-            continue
+    for entry in Path("/proc/self/fd").iterdir():
+        number = int(entry.name)
+        with contextlib.suppress(OSError):  # of the descriptor that the listing itself used
+            if number > 2 and os.get_inheritable(number):
+                found.append(number)
     return found
 
 
@@ -123,15 +123,11 @@ def _gone(process: Process) -> bool:
 
 
 def _send(process: Process, what: signal.Signals) -> None:
-    try:
+    with contextlib.suppress(ProcessLookupError):
         os.kill(process.pid, what)
-    except ProcessLookupError:
-        pass
 
 
 def _reap(pid: int) -> None:
     """Collect the status of a child; a process that another one started is not ours to collect."""
-    try:
+    with contextlib.suppress(ChildProcessError):
         os.waitpid(pid, os.WNOHANG)
-    except ChildProcessError:
-        pass

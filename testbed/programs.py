@@ -153,7 +153,7 @@ def build(module: Module) -> Path:
                 log,
                 cwd=module.folder,
                 env={**os.environ, "GOFLAGS": "-buildvcs=false"},
-                remedy="The build needs the Go module proxy, about 5 GB of disk and 3 GB of memory.",
+                remedy="The build needs the Go module proxy, 5 GB of disk and 3 GB of memory.",
             )
 
     return cache.entry("programs", module.name, module.key(), make)
@@ -163,6 +163,15 @@ def build_all(modules: Iterable[Module]) -> list[Path]:
     """Build several modules, at most two at a time."""
     with ThreadPoolExecutor(AT_ONCE) as pool:
         return list(pool.map(build, modules))
+
+
+def search_path(environment: Mapping[str, str] | None = None) -> list[str]:
+    """Folders of the programs that are there already, for the PATH of a command."""
+    env = os.environ if environment is None else environment
+    if env.get(ASSETS_VARIABLE):
+        return [env[ASSETS_VARIABLE]]
+    folders = (cache.finished("programs", module.name, module.key()) for module in MODULES)
+    return [str(folder) for folder in folders if folder is not None]
 
 
 def find(names: Iterable[str], environment: Mapping[str, str] | None = None) -> dict[str, Path]:

@@ -4,8 +4,8 @@ PyPI has only the CUDA build of torch. Its shared objects link to libraries from
 ``nvidia-*`` packages, which a process on the CPU loads but never calls. Here each of them is
 replaced by a stand-in: a shared object with the right name, the right symbols and the right
 symbol versions, whose functions return ``cudaErrorNoDevice``. torch's own CUDA libraries (0.5 GB)
-are replaced in the same way. Pinned to one version of torch by ``testbed/requirements``; never for an
-image that is shipped.
+are replaced in the same way. It holds for the version of torch that ``testbed/requirements`` pins,
+and is never for an image that is shipped.
 
 A stand-in has to be more than a list of names, because some of them are used while torch loads:
 a function that returns a reference to a cache that is written to, constructors that leave a
@@ -43,6 +43,8 @@ UNVERSIONED = {
 """Libraries that give their symbols no version, by what the symbols begin with."""
 
 CUDA_ERROR_NO_DEVICE = 100
+FORMAT = "1"
+"""Part of an environment's cache key; raise it when stand-ins come out different."""
 _CLASS_TYPE_INFO = "_ZTVN10__cxxabiv117__class_type_infoE"
 
 

@@ -12,7 +12,7 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from testbed import cache, kubeconfig, pki, processes, programs, wait
+from testbed import cache, commandenv, kubeconfig, pki, processes, programs, wait
 from testbed.controlplane import commands, fakenodes
 from testbed.controlplane.commands import Layout, Ports
 from testbed.problem import Problem
@@ -51,9 +51,8 @@ class ControlPlane:
         return all(process.running() for process in self.processes)
 
     def environment(self) -> dict[str, str]:
-        """Environment for commands that use the bed: KUBECONFIG, and kubectl on PATH."""
-        path = os.pathsep.join([str(self.kubectl_path.parent), os.environ.get("PATH", "")])
-        return {**os.environ, "KUBECONFIG": str(self.kubeconfig), "PATH": path}
+        """Environment for commands that use the bed."""
+        return commandenv.with_tools(self.kubeconfig)
 
     def kubectl(self, *arguments: str, manifest: object | None = None) -> str:
         """Run kubectl with all rights and return what it prints.

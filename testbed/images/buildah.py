@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -72,7 +73,23 @@ def local_copy(layout: Path) -> str:
         with progress.step(f"buildah reads the base image {layout.name}"):
             source = f"oci:{layout.name}:{oci.tag(layout)}"
             progress.run([*storage(), "pull", "--quiet", source], log, cwd=layout.parent)
+            stale = outdated(_names(), name)
+            if stale:
+                progress.run([*storage(), "rmi", *stale], log)
     return name
+
+
+def outdated(names: list[str], name: str) -> list[str]:
+    """Those of ``names`` that are an earlier ``name``: alike up to the key of their layout."""
+    key = re.compile(r"-[0-9a-f]{12}:latest$")
+    return [other for other in names if other != name and key.sub("", other) == key.sub("", name)]
+
+
+def _names() -> list[str]:
+    listing = subprocess.run(
+        [*storage(), "images", "--format", "{{.Name}}:{{.Tag}}"], capture_output=True, text=True
+    )
+    return listing.stdout.split()
 
 
 def _has(name: str) -> bool:

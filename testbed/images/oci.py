@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import os
 import tarfile
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -93,7 +92,8 @@ class Layout:
     ) -> Descriptor:
         """A layer with each file or folder at its absolute destination.
 
-        Files whose name matches a pattern in ``left_out`` are skipped. Owners and times are left out and the order is fixed: equal content, equal digest.
+        Files whose name matches a pattern in ``left_out`` are skipped. Owners and times are
+        dropped and the order is fixed: equal content, equal digest.
         """
         with self._partial().open("wb", buffering=_CHUNK) as raw:
             out = _Hashing(raw)
@@ -224,6 +224,6 @@ def _add(tar: tarfile.TarFile, source: Path, name: str, left_out: tuple[str, ...
         return
     tar.addfile(entry)
     if entry.isdir():
-        for child in sorted(os.listdir(source)):
+        for child in sorted(path.name for path in source.iterdir()):
             if not any(fnmatch(child, pattern) for pattern in left_out):
                 _add(tar, source / child, f"{name}/{child}", left_out)

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from testbed import cache, pki, processes, programs, progress, wait
+from testbed import cache, commandenv, pki, processes, programs, progress, wait
 from testbed.images import oci, pause
-from testbed.node import config, hoststate, inside, layout, network
+from testbed.node import cluster, config, hoststate, inside, layout, network
 from testbed.node.layout import Layout
 from testbed.problem import Problem
 from testbed.processes import Process
@@ -31,7 +31,6 @@ class Record:
     unshare: Process | None = None
     first: Process | None = None
     """The first process of the namespaces, as the host sees it."""
-    programs: dict[str, str] | None = None
 
     def running(self) -> bool:
         return self.first is not None and self.first.running()
@@ -46,10 +45,12 @@ class Record:
             state = json.loads(path.read_text())
         except FileNotFoundError:
             return None
-        for name in ("unshare", "first"):
-            if state[name] is not None:
-                state[name] = Process(**state[name])
-        return Record(**state)
+
+        def process(name: str) -> Process | None:
+            return None if state[name] is None else Process(**state[name])
+
+        # By name: an earlier version of the test bed may have written more than these.
+        return Record(state["sysctls"], state["made_folders"], process("unshare"), process("first"))
 
 
 class Node:
@@ -77,8 +78,13 @@ class Node:
                 return
             found = {name: str(path) for name, path in self._programs().items()}
             self._clean()
+            if busy := hoststate.bed_cgroups():
+                raise Problem(
+                    f"{busy[0]} is there: another kubelet runs on this machine, and two cannot "
+                    "share that control group; stop it, or use its cluster through KUBECONFIG"
+                )
             self.files.folder.mkdir(parents=True, exist_ok=True)
-            record = Record(hoststate.read_sysctls(), [], programs=found)
+            record = Record(hoststate.read_sysctls(), [])
             record.write(self.files.record)
             try:
                 self._start(found, record)
@@ -108,15 +114,11 @@ class Node:
 
     def environment(self) -> dict[str, str]:
         """Environment of a command that runs inside."""
-        record = Record.read(self.files.record)
-        known = record.programs if record is not None and record.programs is not None else {}
-        folders = list(dict.fromkeys(str(Path(path).parent) for path in known.values()))
         return {
-            **os.environ,
-            "KUBECONFIG": str(self.files.kubeconfig),
-            "PATH": os.pathsep.join([*folders, os.environ.get("PATH", "")]),
+            **commandenv.with_tools(self.files.kubeconfig),
             "CONTAINERD_ADDRESS": layout.CONTAINERD_SOCKET,
             "CONTAINERD_NAMESPACE": layout.CONTAINERD_NAMESPACE,
+            **cluster.variables(self.images()),
         }
 
     def run(self, *words: str, manifest: object | None = None) -> str:
@@ -136,12 +138,23 @@ class Node:
             raise Problem(f"{' '.join(words)} failed inside the node: {done.stderr.strip()}")
         return done.stdout
 
+    def images(self) -> dict[str, str]:
+        """Images that this bed was given, by the last word of their repository."""
+        try:
+            names: dict[str, str] = json.loads(self.files.images.read_text())
+        except FileNotFoundError:
+            return {}
+        return names
+
     def load(self, image: str, source: Path) -> None:
         """Import an image layout into containerd as ``image``, if it is not there yet.
 
         Only blobs that containerd lacks are copied. Earlier images of the same repository lose
         their name; pods that run keep running.
         """
+        names = self.images()
+        names[image.rpartition(":")[0].rpartition("/")[2]] = image
+        self.files.images.write_text(json.dumps(names))
         images = self.run("ctr", "images", "ls", "-q").split()
         if image in images:
             return
@@ -172,7 +185,7 @@ class Node:
         files = self.files
         archive = pause.archive()
         made = hoststate.make_folders(network.PRIVATE_FOLDERS)
-        record = Record(record.sysctls, made, programs=found)
+        record = Record(record.sysctls, made)
         record.write(files.record)
         pki.write(files.pki, layout.CERTIFICATES)
         config.write(files)
@@ -189,7 +202,7 @@ class Node:
         if child is None or started is None:
             raise Problem(f"the bring-up ended at once:\n{progress.tail(log)}")
         first = Process("init", child, started)
-        record = Record(record.sysctls, made, unshare, first, found)
+        record = Record(record.sysctls, made, unshare, first)
         record.write(files.record)
 
         def alive() -> None:
@@ -243,9 +256,8 @@ class Node:
         hoststate.remove_folders(record.made_folders)
         shutil.rmtree(self.files.state, ignore_errors=True)
         if left:
-            raise Problem(
-                f"the bed is down, but these control groups would not go: {', '.join(map(str, left))}"
-            )
+            names = ", ".join(map(str, left))
+            raise Problem(f"the bed is down, but these control groups would not go: {names}")
         self.files.record.unlink()
 
 

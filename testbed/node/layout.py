@@ -90,6 +90,11 @@ class Layout:
         return self.state / "plan.json"
 
     @property
+    def images(self) -> Path:
+        """Names of the images that were loaded into this bed."""
+        return self.state / "images.json"
+
+    @property
     def record(self) -> Path:
         """What taking the bed down needs to know."""
         return self.folder / "bed.json"

@@ -23,8 +23,9 @@ def mounts(files: Layout) -> list[list[str]]:
         ["mount", "--make-rprivate", "/"],
         ["mount", "-t", "tmpfs", "tmpfs", "/run"],
     ]
-    for folder in PRIVATE_FOLDERS:
-        commands.append(["mount", "--bind", str(private_copy(files, folder)), folder])
+    commands += [
+        ["mount", "--bind", str(private_copy(files, folder)), folder] for folder in PRIVATE_FOLDERS
+    ]
     commands.append(["mount", "--bind", f"{files.etc}/resolv.conf", "/etc/resolv.conf"])
     # Pods' volumes are mounted by the kubelet and must be seen by containerd's namespaces.
     commands.append(["mount", "--make-rshared", "/"])
