@@ -49,3 +49,19 @@ def test_without_a_list_vllm_loads_every_plugin() -> None:
 def test_the_workers_threads_are_set_where_vllm_would_choose_wrongly() -> None:
     result = server_environment(EngineConfig(model="m"), CpuShare(2, 0.5), {})
     assert (result["VLLM_CPU_OMP_THREADS_BIND"], result["OMP_NUM_THREADS"]) == ("nobind", "1")
+
+
+@pytest.mark.parametrize(
+    ("share", "parallel", "one_process"),
+    [
+        (CpuShare(2, 0.5), 1, True),
+        (CpuShare(2, 0.5), 2, False),
+        (MANY, 1, False),
+    ],
+)
+def test_scheduler_and_worker_share_a_process_only_on_few_cpus(
+    share: CpuShare, parallel: int, one_process: bool
+) -> None:
+    config = EngineConfig(model="m", tensor_parallel_size=parallel)
+    variables = server_environment(config, share, {})
+    assert (variables.get("VLLM_ENABLE_V1_MULTIPROCESSING") == "0") == one_process
