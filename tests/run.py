@@ -1,0 +1,179 @@
+"""Runs the whole test suite in stages: ``python3 -m tests.run [STAGE ...]``.
+
+Standard library only, because it starts on a machine where nothing is installed yet. Each stage
+prints how long it took; the last line is ``N passed, N failed, N skipped`` over all of them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import subprocess
+import sys
+import tempfile
+import time
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from testbed import environment, model, packages, programs
+from testbed.problem import Problem
+
+CHECKOUT = Path(__file__).resolve().parents[1]
+CODE = ("operator", "runtime", "testbed", "tests", "bench", "examples")
+TYPED = ("oasis_operator", "oasis_runtime", "testbed")
+
+
+@dataclass
+class Tally:
+    """Tests over all stages. ``broken``: stages that failed without a failing test."""
+
+    passed: int = 0
+    failed: int = 0
+    skipped: int = 0
+    broken: list[str] = field(default_factory=list)
+
+    def add(self, report: Path) -> None:
+        for suite in ElementTree.parse(report).getroot().iter("testsuite"):
+            total = int(suite.get("tests", 0))
+            failed = int(suite.get("failures", 0)) + int(suite.get("errors", 0))
+            skipped = int(suite.get("skipped", 0))
+            self.passed += total - failed - skipped
+            self.failed += failed
+            self.skipped += skipped
+
+
+class Suite:
+    """What the stages share: the environment, the builds under way, the tally."""
+
+    def __init__(self) -> None:
+        self.tally = Tally()
+        self.times: list[tuple[str, float]] = []
+        self._pool = ThreadPoolExecutor(1)
+        self._builds: Future[object] | None = None
+
+    def python(self) -> str:
+        return str(environment.python(environment.make()))
+
+    def start_builds(self) -> None:
+        """Compile what the later stages need, beside the stages that do not need it."""
+        if self._builds is None and not os.environ.get(programs.ASSETS_VARIABLE):
+            self._builds = self._pool.submit(programs.build_all, programs.MODULES)
+
+    def await_builds(self) -> None:
+        if self._builds is not None:
+            self._builds.result()
+
+    def run(self, stage: str, *words: str, inside: Sequence[str] = ()) -> None:
+        """Run a command; a failure is noted and the other stages go on."""
+        print(f"$ {shlex.join(words)}", flush=True)
+        done = subprocess.run([*inside, *words], cwd=CHECKOUT, env=self.variables())
+        if done.returncode != 0 and stage not in self.tally.broken:
+            self.tally.broken.append(stage)
+
+    def pytest(self, stage: str, *paths: str, inside: Sequence[str] = ()) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            report = Path(folder) / "report.xml"
+            self.run(
+                stage, self.python(), "-m", "pytest", "-q", f"--junitxml={report}", *paths,
+                inside=inside,
+            )  # fmt: skip
+            if report.exists():
+                self.tally.add(report)
+
+    def variables(self) -> Mapping[str, str]:
+        known = model.made()
+        extra = {} if known is None else {"OASISKV_MODEL": str(known)}
+        return {**os.environ, **extra, "PYTHONUNBUFFERED": "1"}
+
+
+def prepare(suite: Suite) -> None:
+    packages.install(packages.PURPOSES)
+    suite.start_builds()
+    environment.link(environment.make())
+    model.make()
+
+
+def lint(suite: Suite) -> None:
+    code = [name for name in CODE if (CHECKOUT / name).exists()]
+    suite.run("lint", suite.python(), "-m", "ruff", "check", *code)
+    suite.run("lint", suite.python(), "-m", "ruff", "format", "--check", *code)
+    names = [word for name in TYPED for word in ("-p", name)]
+    suite.run("lint", suite.python(), "-m", "mypy", "--strict", *names)
+
+
+def unit(suite: Suite) -> None:
+    suite.pytest("unit", "tests/unit")
+
+
+def controlplane(suite: Suite) -> None:
+    suite.await_builds()
+    suite.pytest("controlplane", "tests/controlplane")
+
+
+def engine(suite: Suite) -> None:
+    suite.await_builds()
+    suite.pytest("engine", "tests/engine")
+
+
+def e2e(suite: Suite) -> None:
+    suite.await_builds()
+    bed = [sys.executable, "-m", "testbed"]
+    suite.run("e2e", *bed, "up")
+    try:
+        suite.run("e2e", *bed, "images", "--load")
+        suite.run("e2e", *bed, "prometheus")
+        suite.pytest("e2e", "tests/e2e", inside=[*bed, "exec", "--"])
+    finally:
+        suite.run("e2e", *bed, "down")
+
+
+def crds(suite: Suite) -> None:
+    suite.run("crds", suite.python(), "-m", "oasis_operator.api.generate")
+
+
+STAGES: Mapping[str, Callable[[Suite], None]] = {
+    "prepare": prepare,
+    "lint": lint,
+    "unit": unit,
+    "controlplane": controlplane,
+    "e2e": e2e,
+    "engine": engine,
+}
+EXTRA: Mapping[str, Callable[[Suite], None]] = {"crds": crds}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python3 -m tests.run", description=__doc__)
+    parser.add_argument("stages", nargs="*", choices=[[], *STAGES, *EXTRA], metavar="STAGE")
+    chosen = parser.parse_args().stages
+    suite = Suite()
+    for name in ["prepare", *chosen] if chosen else STAGES:
+        print(f"\n== {name}", flush=True)
+        start = time.monotonic()
+        try:
+            ({**STAGES, **EXTRA}[name])(suite)
+        except Problem as problem:
+            print(f"{name}: {problem}", file=sys.stderr, flush=True)
+            suite.tally.broken.append(name)
+        suite.times.append((name, time.monotonic() - start))
+        print(f"== {name} took {suite.times[-1][1]:.0f} s", flush=True)
+    return report(suite)
+
+
+def report(suite: Suite) -> int:
+    tally = suite.tally
+    print()
+    for name, seconds in suite.times:
+        print(f"{name:14}{seconds:7.0f} s{'   FAILED' if name in tally.broken else ''}")
+    # A stage that failed without a failing test (a linter, a build) counts as one.
+    failed = max(tally.failed, len(tally.broken)) if tally.broken else tally.failed
+    print(f"{tally.passed} passed, {failed} failed, {tally.skipped} skipped", flush=True)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
