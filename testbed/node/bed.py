@@ -7,7 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -155,8 +155,8 @@ class Node:
         names = self.images()
         names[image.rpartition(":")[0].rpartition("/")[2]] = image
         self.files.images.write_text(json.dumps(names))
-        images = self.run("ctr", "images", "ls", "-q").split()
-        if image in images:
+        listing = self.run("ctr", "images", "ls")
+        if image in stored_images(listing):
             return
         present = set(self.run("ctr", "content", "ls", "-q").split())
         command = self.command(["ctr", "images", "import", "-"])
@@ -169,9 +169,7 @@ class Node:
             process.stdin.close()
         if process.returncode != 0:
             raise Problem(f"containerd did not take the image {image} from {source}")
-        repository = image.rpartition(":")[0]
-        stale = [name for name in images if name.rpartition(":")[0] == repository]
-        if stale:
+        if stale := superseded(stored_images(listing), image):
             self.run("ctr", "images", "rm", *stale)
 
     def _programs(self) -> dict[str, Path]:
@@ -268,3 +266,22 @@ def first_child(pid: int) -> int | None:
     except FileNotFoundError:
         return None
     return int(children[0]) if children else None
+
+
+def stored_images(listing: str) -> dict[str, str]:
+    """Name to digest in what ``ctr images ls`` prints."""
+    rows = (line.split() for line in listing.splitlines()[1:])
+    return {row[0]: row[2] for row in rows if len(row) > 2}
+
+
+def superseded(images: Mapping[str, str], image: str) -> list[str]:
+    """Names to remove now that ``image`` is there: other tags of its repository.
+
+    The kubelet's runtime also names each image by the digest of its configuration, and content
+    stays for as long as it has any name, so those of the same digest go too.
+    """
+    repository = image.rpartition(":")[0]
+    tags = {name for name in images if name != image and name.rpartition(":")[0] == repository}
+    digests = {images[name] for name in tags} - {images.get(image)}
+    hashes = {name for name in images if name.startswith("sha256:") and images[name] in digests}
+    return sorted(tags | hashes)
