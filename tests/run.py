@@ -85,9 +85,7 @@ class Suite:
                 self.tally.add(report)
 
     def variables(self) -> Mapping[str, str]:
-        known = model.made()
-        extra = {} if known is None else {"OASISKV_MODEL": str(known)}
-        return {**os.environ, **extra, "PYTHONUNBUFFERED": "1"}
+        return {**os.environ, "OASISKV_MODEL": str(model.make()), "PYTHONUNBUFFERED": "1"}
 
 
 def prepare(suite: Suite) -> None:

@@ -1,0 +1,192 @@
+"""Asks an OasisDeployment one question about a long document, and says what it cost.
+
+    python examples/ask.py --url http://demo-router.default:8080/v1 \
+        --prometheus http://prometheus.monitoring:9090 --namespace default --name demo
+
+The client is the ordinary ``openai`` one. The figures are the difference that the request made in
+Prometheus.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+import urllib.parse
+import urllib.request
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from openai import APIStatusError, OpenAI
+
+QUESTION = "Which ship brought the cargo of copper wire, and on which day?"
+PLACES = ("Lisbon", "Odessa", "Bergen", "Genoa", "Halifax", "Valparaiso", "Aden", "Macau")
+SHIPS = ("Albatross", "Meridian", "Juniper", "Sextant", "Kestrel", "Halcyon", "Tamarind")
+GOODS = ("oranges", "timber", "coal", "tea", "salted fish", "window glass", "wool", "bricks")
+WEATHER = ("fog", "a fresh breeze", "rain", "clear sky", "a falling barometer", "heavy swell")
+
+
+def logbook(entries: int) -> str:
+    """A harbour master's log of ``entries`` days; on one of them a ship brings copper wire."""
+    lines = ["Log of the harbour master.", ""]
+    for day in range(1, entries + 1):
+        ship = SHIPS[day * 5 % len(SHIPS)]
+        place = PLACES[day * 3 % len(PLACES)]
+        cargo = "copper wire" if day == entries // 3 else GOODS[day * 7 % len(GOODS)]
+        lines.append(
+            f"Day {day}: {WEATHER[day % len(WEATHER)]} in the morning. The {ship} came in from "
+            f"{place} with a cargo of {cargo} and left berth {day % 9 + 1} before night."
+        )
+    return "\n".join(lines)
+
+
+@dataclass(frozen=True)
+class Prometheus:
+    """Reads sums of engine counters over the pods of one deployment."""
+
+    url: str
+    namespace: str
+    name: str
+
+    def query(self, promql: str) -> Mapping[tuple[str, ...], float]:
+        """Values by their labels' values; empty where no series matches."""
+        target = f"{self.url}/api/v1/query?{urllib.parse.urlencode({'query': promql})}"
+        with urllib.request.urlopen(target, timeout=10) as answer:
+            result = json.load(answer)["data"]["result"]
+        return {tuple(r["metric"].values()): float(r["value"][1]) for r in result}
+
+    def total(self, metric: str, by: str = "", role: str = "decode", **labels: str) -> dict[str, float]:
+        """Sum of a metric by one label; the key is the label's value, '' without a label."""
+        pods = {"namespace": self.namespace, "pod": f"{self.name}-[0-9a-f]+-{role}-.*"}
+        matchers = [f'namespace="{pods["namespace"]}"', f'pod=~"{pods["pod"]}"']
+        matchers += [f'{key}="{value}"' for key, value in labels.items()]
+        grouping = f" by ({by})" if by else ""
+        found = self.query(f"sum{grouping} ({metric}{{{','.join(matchers)}}})")
+        return {key[0] if key else "": value for key, value in found.items()}
+
+    def one(self, metric: str, **labels: str) -> float:
+        return self.total(metric, **labels).get("", 0.0)
+
+
+COUNTERS = (
+    ("selected", "oasis_pages_selected_total", {}),
+    ("resident", "oasis_pages_resident_total", {}),
+    ("late", "oasis_pages_late_total", {}),
+    ("predicted", "oasis_pages_predicted_total", {}),
+    ("agreed", "oasis_pages_agreed_total", {}),
+    ("recall_sum", "oasis_attention_mass_recall_sum", {}),
+    ("recall_count", "oasis_attention_mass_recall_count", {}),
+    ("error_sum", "oasis_attention_output_error_sum", {}),
+    ("dense_bytes", "oasis_dense_transfer_bytes_total", {}),
+    ("admission", "oasis_tier_bytes_total", {"source": "remote", "reason": "admission"}),
+    ("demand", "oasis_tier_bytes_total", {"source": "remote", "reason": "demand"}),
+    ("sparse_steps", "oasis_request_steps_total", {"mode": "sparse"}),
+    ("dense_steps", "oasis_request_steps_total", {"mode": "dense"}),
+)
+
+
+def snapshot(prometheus: Prometheus) -> dict[str, float]:
+    return {name: prometheus.one(metric, **labels) for name, metric, labels in COUNTERS}
+
+
+def settled(prometheus: Prometheus, before: Mapping[str, float], tokens: int) -> dict[str, float]:
+    """The counters once Prometheus has seen the request's steps, or after half a minute."""
+    deadline = time.monotonic() + 30
+    last = dict(before)
+    while time.monotonic() < deadline:
+        time.sleep(1)
+        now = snapshot(prometheus)
+        steps = sum(now[k] - before[k] for k in ("sparse_steps", "dense_steps"))
+        if steps >= tokens / 2 and now == last:
+            break
+        last = now
+    return {name: value - before[name] for name, value in last.items()}
+
+
+def ratio(part: float, whole: float) -> str:
+    return f"{part / whole:.3f}" if whole else "no sample"
+
+
+def size(count: float) -> str:
+    return f"{count / 2**20:.1f} MiB"
+
+
+def ask(url: str, document: str, max_tokens: int) -> tuple[str, int, float]:
+    """Stream the answer to standard output; its text, the prompt's tokens, seconds to the first.
+
+    Raises APIStatusError when the router refuses.
+    """
+    client = OpenAI(base_url=url, api_key="unused", max_retries=1, timeout=600)
+    model = client.models.list().data[0].id
+    start = time.monotonic()
+    stream = client.chat.completions.create(
+        model=model,
+        messages=[{"role": "user", "content": f"{document}\n\nQuestion: {QUESTION}"}],
+        max_tokens=max_tokens,
+        temperature=0,
+        stream=True,
+        stream_options={"include_usage": True},
+    )
+    words, tokens, first = [], 0, 0.0
+    for chunk in stream:
+        if chunk.usage is not None:
+            tokens = chunk.usage.prompt_tokens
+        if chunk.choices and chunk.choices[0].delta.content:
+            first = first or time.monotonic() - start
+            words.append(chunk.choices[0].delta.content)
+            print(words[-1], end="", flush=True)
+    print()
+    return "".join(words), tokens, first
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--url", required=True, help="the router's OpenAI API")
+    parser.add_argument("--prometheus", required=True)
+    parser.add_argument("--namespace", default="default")
+    parser.add_argument("--name", default="demo", help="the OasisDeployment")
+    parser.add_argument("--entries", type=int, default=150, help="days in the log; 40 tokens each")
+    parser.add_argument("--max-tokens", type=int, default=64)
+    options = parser.parse_args()
+    prometheus = Prometheus(options.prometheus, options.namespace, options.name)
+    before = snapshot(prometheus)
+    print(f"question   {QUESTION}\nanswer     ", end="")
+    try:
+        _, tokens, first = ask(options.url, logbook(options.entries), options.max_tokens)
+    except APIStatusError as error:
+        print(f"\nthe router answered {error.status_code}: {error.message}", file=sys.stderr)
+        return 1
+    used = settled(prometheus, before, options.max_tokens)
+    sparse, dense = used["sparse_steps"], used["dense_steps"]
+    moved = used["admission"] + used["demand"]
+    blocks = prometheus.one("oasis_resident_blocks_per_head")
+    aligned = {1.0: "aligned", 0.0: "not aligned", -1.0: "unknown"}
+    numa = prometheus.query(
+        f'min (oasis_numa_aligned{{namespace="{options.namespace}",'
+        f'pod=~"{options.name}-[0-9a-f]+-.*"}})'
+    )
+    rows = (
+        ("prompt tokens", str(tokens)),
+        ("time to first token", f"{first:.1f} s"),
+        ("KV of a dense transfer", size(used["dense_bytes"])),
+        ("KV moved at admission", size(used["admission"])),
+        ("KV moved on demand", size(used["demand"])),
+        ("dense / moved", f"{used['dense_bytes'] / moved:.1f}x" if moved else "nothing moved"),
+        ("blocks resident per head", f"{blocks:.0f}"),
+        ("residency hit", ratio(used["resident"], used["selected"])),
+        ("prediction agreement", ratio(used["agreed"], used["predicted"])),
+        ("late fraction", ratio(used["late"], used["selected"])),
+        ("attention mass recall", ratio(used["recall_sum"], used["recall_count"])),
+        ("attention output error", ratio(used["error_sum"], used["recall_count"])),
+        ("mode", f"{sparse:.0f} steps sparse, {dense:.0f} dense"),
+        ("NUMA", aligned.get(next(iter(numa.values()), -1.0), "unknown")),
+    )
+    print()
+    for label, value in rows:
+        print(f"{label:26}{value:>24}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
