@@ -56,17 +56,11 @@ class Prometheus:
             result = json.load(answer)["data"]["result"]
         return {tuple(r["metric"].values()): float(r["value"][1]) for r in result}
 
-    def total(self, metric: str, by: str = "", role: str = "decode", **labels: str) -> dict[str, float]:
-        """Sum of a metric by one label; the key is the label's value, '' without a label."""
-        pods = {"namespace": self.namespace, "pod": f"{self.name}-[0-9a-f]+-{role}-.*"}
-        matchers = [f'namespace="{pods["namespace"]}"', f'pod=~"{pods["pod"]}"']
-        matchers += [f'{key}="{value}"' for key, value in labels.items()]
-        grouping = f" by ({by})" if by else ""
-        found = self.query(f"sum{grouping} ({metric}{{{','.join(matchers)}}})")
-        return {key[0] if key else "": value for key, value in found.items()}
-
     def one(self, metric: str, **labels: str) -> float:
-        return self.total(metric, **labels).get("", 0.0)
+        """Sum of a metric over the decode pods, 0 where there is no such series."""
+        matchers = [f'namespace="{self.namespace}"', f'pod=~"{self.name}-[0-9a-f]+-decode-.*"']
+        matchers += [f'{key}="{value}"' for key, value in labels.items()]
+        return self.query(f"sum ({metric}{{{','.join(matchers)}}})").get((), 0.0)
 
 
 COUNTERS = (
@@ -146,7 +140,7 @@ def main() -> int:
     parser.add_argument("--prometheus", required=True)
     parser.add_argument("--namespace", default="default")
     parser.add_argument("--name", default="demo", help="the OasisDeployment")
-    parser.add_argument("--entries", type=int, default=150, help="days in the log; 40 tokens each")
+    parser.add_argument("--entries", type=int, default=170, help="days in the log; 36 tokens each")
     parser.add_argument("--max-tokens", type=int, default=64)
     options = parser.parse_args()
     prometheus = Prometheus(options.prometheus, options.namespace, options.name)
