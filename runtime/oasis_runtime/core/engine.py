@@ -99,8 +99,12 @@ class SparseEngine:
         return Budget.of(self._selection, options, self.tables.geometry.block)
 
     def forget(self, request_id: str) -> None:
-        """The request ended or was preempted; its blocks may be given to another one."""
+        """The request ended; its blocks may be given to another one."""
+        self.release(request_id)
         self._options.pop(request_id, None)
+
+    def release(self, request_id: str) -> None:
+        """The request was preempted: as :meth:`forget`, but it will come again as it was asked."""
         tracked = self._requests.pop(request_id, None)
         if tracked is not None and tracked.lane is not None:
             self._lanes.append(tracked.lane)
@@ -201,7 +205,7 @@ class SparseEngine:
         for i in dense:
             r, t = batch[i], self._requests[batch[i].request_id]
             t.selection_length, t.crowded = 0, False
-            if r.length < r.prompt or r.length + 1 <= t.budget.dense_up_to:
+            if r.length < r.prompt or r.length < t.budget.dense_up_to:
                 continue
             demand = self._demand(r, t) if self._decodes else 0
             t.crowded = demand > room
@@ -246,7 +250,7 @@ class SparseEngine:
             return "prefill_role"
         if t.remote:
             return None  # its other pages are elsewhere: only the sparse path can serve it
-        if r.length <= t.budget.dense_up_to:
+        if r.computed < t.budget.dense_up_to:
             return "mode" if t.budget.mode == "dense" else "short_context"
         if self._prefills(r) or (t.parked is None and r.computed < r.prompt):
             return "no_selection"

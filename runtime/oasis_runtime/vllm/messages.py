@@ -40,11 +40,14 @@ class ExportOrder:
 
 @dataclass
 class StepOrders(KVConnectorMetadata):
-    """``ended``: requests that finished, were aborted or preempted; their blocks may be reused
-    from this step on, except where an export or a load still holds them."""
+    """``ended``: requests that finished or were aborted; ``preempted``: those that will start
+    again. The blocks of both may be reused from this step on, except where an export or a load
+    still holds them. ``scheduled``: requests with tokens in this step."""
 
     options: dict[str, RequestOptions] = field(default_factory=dict)
     ended: list[str] = field(default_factory=list)
+    preempted: list[str] = field(default_factory=list)
+    scheduled: frozenset[str] = frozenset()
     loads: list[LoadOrder] = field(default_factory=list)
     exports: list[ExportOrder] = field(default_factory=list)
 

@@ -52,6 +52,14 @@ class SchedulerSide:
             return 0, False
         if self._config.role is not Role.DECODE:
             return 0, False
+        if params.remote_num_tokens not in (None, request.num_prompt_tokens):
+            logger.warning(
+                "computing the prompt of %s again: it has %d tokens, the prefill engine's had %d",
+                request.request_id,
+                request.num_prompt_tokens,
+                params.remote_num_tokens,
+            )
+            return 0, False
         count = request.num_prompt_tokens - computed
         return (count, True) if count > 0 else (0, False)
 
@@ -86,7 +94,9 @@ class SchedulerSide:
 
     def build(self, output: SchedulerOutput) -> StepOrders:
         orders, self._orders = self._orders, StepOrders()
-        orders.ended += sorted({*output.finished_req_ids, *(output.preempted_req_ids or ())})
+        orders.ended += sorted(output.finished_req_ids)
+        orders.preempted += sorted((output.preempted_req_ids or set()) - output.finished_req_ids)
+        orders.scheduled = frozenset(output.num_scheduled_tokens)
         return orders
 
     def finished(self, request: Request, blocks: list[int]) -> tuple[bool, dict[str, Any] | None]:

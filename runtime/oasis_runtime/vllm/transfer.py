@@ -5,7 +5,7 @@ Imported only where a peer exists: it needs NIXL.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -122,24 +122,34 @@ class Reader:
         self._remote: dict[str, LoadOrder] = {}
         """Requests whose other pages are with a peer."""
         self._fetching: set[str] = set()
+        self._gone: dict[str, int] = {}
+        """Requests whose peer is gone, and the first host block that is not complete."""
+        self._refused: dict[str, str] = {}
+        """Loads that could not be asked for, and why."""
+        self._rejected = 0
+        """Loads given up because of what was asked for or what came, not yet in the statistics."""
         self._counted: ReaderCounters | None = None
 
     def load(self, order: LoadOrder) -> None:
         engine = self._session.engine
         engine.prepare(np.array(order.blocks[order.first :], np.int32))
         self._loading[order.request_id] = _Load(order)
-        self._importer.admit(
-            order.request_id,
-            Peer(order.host, order.port + self._rank),
-            order.remote_request_id,
-            order.generation,
-            Mode.ALL if order.whole else Mode.HOT,
-        )
+        try:
+            self._importer.admit(
+                order.request_id,
+                Peer(order.host, order.port + self._rank),
+                order.remote_request_id,
+                order.generation,
+                Mode.ALL if order.whole else Mode.HOT,
+            )
+        except ValueError as error:  # an id or generation that no prefill engine gave
+            self._refused[order.request_id] = str(error)
 
     def end(self, request_id: str) -> None:
         """The request needs its peer no more."""
         if request_id in self._loading:
             self._loading[request_id].cancelled = True
+        self._gone.pop(request_id, None)
         if self._remote.pop(request_id, None) is not None:
             self._fetching.discard(request_id)
             self._importer.release(request_id)
@@ -156,11 +166,21 @@ class Reader:
     def waiting(self) -> bool:
         return bool(self._loading)
 
-    def poll(self, results: Results) -> None:
+    def poll(self, results: Results, scheduled: Collection[str]) -> None:
+        """``scheduled``: requests of the step that follows; vLLM takes back what was computed for
+        one whose peer is gone only in a step that it is in."""
+        refused, self._refused = self._refused, {}
+        for request_id, reason in refused.items():
+            self._reject(request_id, reason, results)
         for event in self._importer.poll():
             match event:
                 case Admitted():
-                    self._admitted(event)
+                    try:
+                        self._admitted(event)
+                    except ValueError as error:
+                        self._importer.release(event.request_id)
+                        self._reject(event.request_id, str(error), results)
+                        continue
                     if event.pages_total == 0:
                         self._complete(event.request_id, results)
                 case Landed():
@@ -170,13 +190,24 @@ class Reader:
                         event.done()
                 case Lost():
                     self._lost(event, results)
+        for request_id in [name for name in self._gone if name in scheduled]:
+            results.invalid_blocks.add(self._gone.pop(request_id))
+
+    def _reject(self, request_id: str, reason: str, results: Results) -> None:
+        self._rejected += 1
+        self._lost(Lost(request_id, reason), results)
 
     def _admitted(self, event: Admitted) -> None:
         load = self._loading.get(event.request_id)
         if load is None:
             return
         admission = Admission.decode(event.blob)
-        order = load.order
+        order, g = load.order, self._session.engine.tables.geometry
+        if event.n_tokens != order.tokens or admission.selection.length != order.tokens:
+            raise ValueError(
+                f"the export is of a prompt of {event.n_tokens} tokens, this one has {order.tokens}"
+            )
+        admission.selection.check(g.layers, g.heads, g.blocks_for(order.tokens))
         blocks = np.array(order.blocks[order.first :], np.int32)
         tail = Admission(
             admission.selection,
@@ -241,15 +272,18 @@ class Reader:
         if order is not None:
             self._fetching.discard(event.request_id)
             self._session.engine.lose(event.request_id)
-            results.invalid_blocks.add(order.blocks[order.first])
+            self._gone[event.request_id] = order.blocks[order.first]
 
     def stats(self) -> dict[str, Any]:
         """Counters since the last call; the bytes are counted where pages land."""
         now, old = self._importer.counters(), self._counted
         self._counted = now
+        rejected, self._rejected = self._rejected, 0
         counts = {
             key(Metric.STALE_READS): now.stale_pages - (old.stale_pages if old else 0),
-            key(Metric.REFUSED_TRANSFERS, "reader"): now.refused - (old.refused if old else 0),
+            key(Metric.REFUSED_TRANSFERS, "reader"): rejected
+            + now.refused
+            - (old.refused if old else 0),
             key(Metric.REFUSED_TRANSFERS, "lost"): now.lost - (old.lost if old else 0),
         }
         data: dict[str, Any] = {name: value for name, value in counts.items() if value}

@@ -32,6 +32,9 @@ _KEEPING_SECONDS = 0.02
 class OasisCPUWorker(CPUWorker):
     """Binds the engine to the pieces that vLLM made: builders, attention layers, connector."""
 
+    session: sessions.Session | None = None
+    """Known once the KV cache is allocated."""
+
     def get_kv_cache_spec(self) -> dict[str, KVCacheSpec]:
         specs: dict[str, KVCacheSpec] = super().get_kv_cache_spec()
         payload = engine_payload(self.vllm_config)
@@ -54,7 +57,7 @@ class OasisCPUWorker(CPUWorker):
             )
         names = [n for group in kv_cache_config.kv_cache_groups for n in group.layer_names]
         layers: dict[str, Any] = get_layers_from_vllm_config(self.vllm_config, Attention, names)
-        session = sessions.create(
+        session = self.session = sessions.create(
             self.vllm_config, payload.config, layers, self.model_runner.input_batch
         )
         first = next(iter(layers.values()))

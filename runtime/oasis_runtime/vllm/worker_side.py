@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Protocol
 
 from oasis_runtime.contract import Metric
@@ -30,7 +30,7 @@ class ReaderRole(Protocol):
     def load(self, order: LoadOrder) -> None: ...
     def end(self, request_id: str) -> None: ...
     def fetch(self, wants: Mapping[str, I32]) -> None: ...
-    def poll(self, results: Results) -> None: ...
+    def poll(self, results: Results, scheduled: Collection[str]) -> None: ...
     def stats(self) -> dict[str, Any]: ...
     def close(self) -> None: ...
 
@@ -54,9 +54,11 @@ class WorkerSide:
         for export in orders.exports:
             if self._owner is not None:
                 self._owner.offer(export)
-        for request_id in orders.ended:
+        for request_id in (*orders.ended, *orders.preempted):
             if self._reader is not None:
                 self._reader.end(request_id)
+            engine.release(request_id)
+        for request_id in orders.ended:
             engine.forget(request_id)
         for load in orders.loads:
             if self._reader is not None:
@@ -64,7 +66,7 @@ class WorkerSide:
         if self._owner is not None:
             self._owner.poll(self._results)
         if self._reader is not None:
-            self._reader.poll(self._results)
+            self._reader.poll(self._results, orders.scheduled)
 
     def after_step(self) -> None:
         wants = self._session.end_step()
