@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Callable
 
+from testbed import wait
 from tests.controlplane.operator_process import OperatorProcess
 from tests.controlplane.world import World, spec
 
@@ -63,4 +66,16 @@ def test_an_unreachable_prometheus_breaks_nothing(world: World, start_operator: 
     assert "hitRate" not in world.status("chat")
     operator.until_resynced(3)
     assert world.versions("chat") == before
+    operator.stop()
+
+
+def test_a_deletion_while_the_operator_sleeps_is_repaired(
+    world: World, start_operator: Start
+) -> None:
+    operator = start_operator("asleep").until_leading()
+    settled(world, operator)
+    os.kill(operator.process.pid, signal.SIGSTOP)
+    world.kubectl("delete", "service", "chat-router")
+    os.kill(operator.process.pid, signal.SIGCONT)
+    wait.until(lambda: bool(world.get("service", "chat-router")), "the Service again", 60)
     operator.stop()

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 
 import kopf
 
 from oasis_operator.cluster.errors import (
+    ApiError,
     NamespaceTerminatingError,
     RefusedError,
     TooManyRequestsError,
@@ -15,11 +17,16 @@ from oasis_operator.cluster.errors import (
 )
 from oasis_operator.cluster.queue import DirtyQueue, Key
 from oasis_operator.cluster.reconciler import Reconciler
+from oasis_operator.cluster.refill import refill
+from oasis_operator.cluster.server import ApiServer
 from oasis_operator.cluster.store import Store
 from oasis_operator.cluster.watch import watch_settings, watches
 from oasis_operator.metrics import OperatorMetrics
 
 WORKERS = 8
+RESYNCS_PER_REFILL = 10
+"""A deletion that a watch missed is noticed after so many resyncs."""
+FIRST_LISTS_SECONDS = 1.0
 RECONCILE_SECONDS = 60.0
 
 log = logging.getLogger(__name__)
@@ -30,12 +37,14 @@ class Controller:
 
     def __init__(
         self,
+        server: ApiServer,
         reconciler: Reconciler,
         store: Store,
         queue: DirtyQueue,
         metrics: OperatorMetrics,
         resync_seconds: float,
     ) -> None:
+        self._server = server
         self._reconciler = reconciler
         self._store = store
         self._queue = queue
@@ -49,6 +58,7 @@ class Controller:
     async def run(self, stop: asyncio.Event) -> None:
         """Works until ``stop`` is set, or until kopf ends by itself."""
         metrics, queue = self._metrics, self._queue
+        await self._refilled()
         metrics.queue_depth.set_function(lambda: queue.depth)
         tasks = [asyncio.create_task(self._work()) for _ in range(WORKERS)]
         tasks.append(asyncio.create_task(self._resync()))
@@ -67,12 +77,29 @@ class Controller:
             for task in tasks:
                 task.cancel()
 
-    async def _resync(self) -> None:
+    async def _refilled(self) -> None:
+        """The first lists: nothing can be done without them."""
         while True:
+            try:
+                await refill(self._server, self._store)
+            except ApiError as error:
+                log.warning("the first lists: %s", error)
+                await asyncio.sleep(FIRST_LISTS_SECONDS)
+            else:
+                return
+
+    async def _resync(self) -> None:
+        for count in itertools.count(1):
             await asyncio.sleep(self._resync_seconds)
-            self._metrics.resyncs.inc()
-            for key in self._store.resources():
+            keys = set(self._store.resources())
+            if count % RESYNCS_PER_REFILL == 0:
+                try:
+                    keys |= await refill(self._server, self._store)
+                except ApiError as error:
+                    log.warning("refill: %s", error)
+            for key in keys:
                 self._queue.mark(key)
+            self._metrics.resyncs.inc()
 
     async def _work(self) -> None:
         while True:

@@ -26,9 +26,17 @@ class ResourceKind:
 
     def path(self, namespace: str, name: str = "", subresource: str = "") -> str:
         """URL path of a collection, an object, or a part of one."""
-        root = f"/apis/{self.api_version}" if self.group else f"/api/{self.api_version}"
-        parts = [root, "namespaces", namespace, self.plural, name, subresource]
+        parts = [self._root, "namespaces", namespace, self.plural, name, subresource]
         return "/".join(part for part in parts if part)
+
+    @property
+    def everywhere(self) -> str:
+        """URL path of the collection over all namespaces."""
+        return f"{self._root}/{self.plural}"
+
+    @property
+    def _root(self) -> str:
+        return f"/apis/{self.api_version}" if self.group else f"/api/{self.api_version}"
 
 
 OASIS_DEPLOYMENT = ResourceKind(API_VERSION, KIND, PLURAL)

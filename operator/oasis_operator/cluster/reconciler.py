@@ -152,7 +152,7 @@ class Reconciler:
         ]
         found = {}
         for pod in sorted(starting, key=lambda pod: pod.name)[:MOST_COMPLAINTS]:
-            warnings = await self._server.list(
+            warnings = await self._server.list_in(
                 EVENT, od.namespace, f"involvedObject.uid={pod.uid},type=Warning"
             )
             if warnings:

@@ -103,12 +103,21 @@ class ApiServer:
     async def get(self, kind: ResourceKind, namespace: str, name: str) -> Manifest:
         return await self._request("GET", kind.path(namespace, name), None, {})
 
-    async def list(self, kind: ResourceKind, namespace: str, field_selector: str) -> list[Manifest]:
+    async def list_in(
+        self, kind: ResourceKind, namespace: str, field_selector: str
+    ) -> list[Manifest]:
         answer = await self._request(
             "GET", kind.path(namespace), None, {"fieldSelector": field_selector}
         )
         items: list[Manifest] = answer["items"]
         return items
+
+    async def list_all(self, kind: ResourceKind, label_selector: str) -> tuple[list[Manifest], int]:
+        """Objects of all namespaces, and the version of the cluster that they were read at."""
+        query = {"labelSelector": label_selector} if label_selector else {}
+        answer = await self._request("GET", kind.everywhere, None, query)
+        items: list[Manifest] = answer["items"]
+        return items, int(answer["metadata"]["resourceVersion"])
 
     async def served(self, kind: ResourceKind) -> bool:
         """Whether the API server knows the kind."""

@@ -1,8 +1,7 @@
 """kopf as a set of informers: its handlers store what they see and mark a key dirty, no more.
 
-Only ``index`` and ``on.event`` handlers: kopf then writes no annotation, no finalizer and no
-status of its own. Indices are filled for all kinds before the first event handler runs, so no
-reconcile sees an OasisDeployment before its objects.
+Only ``on.event`` handlers: kopf then writes no annotation, no finalizer and no status of its own.
+It runs them in any order between kinds, so the store must hold everything before it starts.
 """
 
 from __future__ import annotations
@@ -87,10 +86,6 @@ def _watch(
     drop: Handler,
 ) -> None:
     where = kopf_selector(kind)
-
-    @kopf.index(*where, registry=registry, id=f"seen-{kind.plural}")
-    def seen(body: kopf.Body, **_: Any) -> None:
-        keep(dict(body))
 
     @kopf.on.event(*where, registry=registry, id=f"changed-{kind.plural}")
     async def changed(type: str | None, body: kopf.Body, **_: Any) -> None:

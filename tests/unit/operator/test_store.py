@@ -5,7 +5,7 @@ import copy
 from oasis_operator.cluster.queue import Key
 from oasis_operator.cluster.store import Store
 from oasis_operator.desired.metadata import Manifest
-from oasis_operator.reconcile.observed import ObjectKey
+from oasis_operator.reconcile.observed import ObjectKey, Observed
 from tests.unit.operator.make import built, deployment, named, pod
 
 KEY = Key("team", "chat")
@@ -45,6 +45,32 @@ def test_a_late_deletion_does_not_take_the_successor() -> None:
     assert SERVICE in store.observed(KEY, "uid-1").objects
     store.drop_object(service(uid="s-2"))
     assert store.observed(KEY, "uid-1").objects == {}
+
+
+def test_what_a_watch_missed_going_is_gone_after_the_next_list() -> None:
+    store = Store()
+    store.keep_object(service("5"))
+    store.keep_pod(pod())
+    assert store.replace_objects("ConfigMap", [], 9) == set()
+    assert store.replace_objects("Service", [], 9) == {KEY}
+    assert store.replace_pods([], 9) == {KEY}
+    assert store.observed(KEY, "uid-1") == Observed()
+
+
+def test_what_came_after_a_list_was_read_stays() -> None:
+    store = Store()
+    store.keep_object(service("12"))
+    assert store.replace_objects("Service", [], 9) == set()
+    assert SERVICE in store.observed(KEY, "uid-1").objects
+
+
+def test_a_list_brings_what_a_watch_has_not() -> None:
+    store = Store()
+    body = {"metadata": {"namespace": "team", "name": "chat", "uid": "u", "resourceVersion": "3"}}
+    assert store.replace_resources([body], 9) == set()
+    assert store.resources() == [KEY]
+    assert store.replace_resources([], 9) == {KEY}
+    assert store.resource(KEY) is None
 
 
 def test_pods_are_held_as_what_is_looked_at() -> None:

@@ -1,0 +1,29 @@
+"""Whole lists into the store: before the first reconcile, and now and then after it."""
+
+from __future__ import annotations
+
+from oasis_operator.cluster.kinds import CHILDREN, OASIS_DEPLOYMENT, POD
+from oasis_operator.cluster.queue import Key
+from oasis_operator.cluster.server import ApiServer
+from oasis_operator.cluster.store import Store
+from oasis_operator.desired.metadata import DEPLOYMENT_LABEL
+
+
+async def refill(server: ApiServer, store: Store) -> set[Key]:
+    """Reads everything anew; resources last, so that none is there without its objects.
+
+    Returns:
+        What is to be looked at: every OasisDeployment, and those of which something is gone.
+
+    Raises:
+        ApiError: a list could not be read; what was read before it is kept.
+    """
+    gone: set[Key] = set()
+    for kind in CHILDREN:
+        bodies, version = await server.list_all(kind, DEPLOYMENT_LABEL)
+        # The API server leaves apiVersion and kind out of the items of a list.
+        typed = [{**body, "apiVersion": kind.api_version, "kind": kind.kind} for body in bodies]
+        gone |= store.replace_objects(kind.kind, typed, version)
+    gone |= store.replace_pods(*await server.list_all(POD, DEPLOYMENT_LABEL))
+    gone |= store.replace_resources(*await server.list_all(OASIS_DEPLOYMENT, ""))
+    return gone | set(store.resources())
