@@ -138,6 +138,14 @@ class Node:
             raise Problem(f"{' '.join(words)} failed inside the node: {done.stderr.strip()}")
         return done.stdout
 
+    def offer_model(self, folder: Path, name: str) -> str:
+        """Have a model's folder on the node, read-only; returns its path there."""
+        path = f"{network.MODELS_FOLDER}/models/{name}"
+        if name not in self.run("cat", "/proc/self/mounts"):
+            self.run("mkdir", "-p", path)
+            self.run("mount", "--bind", "-o", "ro", str(folder.resolve()), path)
+        return path
+
     def images(self) -> dict[str, str]:
         """Images that this bed was given, by the last word of their repository."""
         try:

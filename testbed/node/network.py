@@ -8,8 +8,11 @@ from testbed.controlplane.commands import SERVICE_CIDR
 from testbed.node import layout
 from testbed.node.layout import Layout
 
-PRIVATE_FOLDERS = ("/var/log", "/var/lib/cni", "/var/lib/kubelet")
-"""Folders that the runtime writes to; inside they are folders of the bed."""
+MODELS_FOLDER = "/var/lib/oasiskv"
+"""Where the examples expect models on a node."""
+
+PRIVATE_FOLDERS = ("/var/log", "/var/lib/cni", "/var/lib/kubelet", MODELS_FOLDER)
+"""Folders that the node writes to or serves from; inside they are folders of the bed."""
 
 
 def private_copy(files: Layout, folder: str) -> Path:
