@@ -137,32 +137,42 @@ def ask(url: str, document: str, max_tokens: int) -> tuple[str, int, float]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--url", required=True, help="the router's OpenAI API")
-    parser.add_argument("--prometheus", required=True)
+    parser.add_argument("--prometheus", help="without it, only the answer is printed")
     parser.add_argument("--namespace", default="default")
     parser.add_argument("--name", default="demo", help="the OasisDeployment")
     parser.add_argument("--entries", type=int, default=170, help="days in the log; 36 tokens each")
     parser.add_argument("--max-tokens", type=int, default=64)
     options = parser.parse_args()
-    prometheus = Prometheus(options.prometheus, options.namespace, options.name)
-    before = snapshot(prometheus)
+    prometheus = None
+    if options.prometheus is not None:
+        prometheus = Prometheus(options.prometheus, options.namespace, options.name)
+    before = {} if prometheus is None else snapshot(prometheus)
     print(f"question   {QUESTION}\nanswer     ", end="")
     try:
         _, tokens, first = ask(options.url, logbook(options.entries), options.max_tokens)
     except APIStatusError as error:
         print(f"\nthe router answered {error.status_code}: {error.message}", file=sys.stderr)
         return 1
-    used = settled(prometheus, before, options.max_tokens)
+    rows = [("prompt tokens", str(tokens)), ("time to first token", f"{first:.1f} s")]
+    if prometheus is not None:
+        rows += cost(prometheus, settled(prometheus, before, options.max_tokens))
+    print()
+    for label, value in rows:
+        print(f"{label:26}{value:>24}")
+    return 0
+
+
+def cost(prometheus: Prometheus, used: Mapping[str, float]) -> list[tuple[str, str]]:
+    """What the request made of the counters, as rows of a table."""
     sparse, dense = used["sparse_steps"], used["dense_steps"]
     moved = used["admission"] + used["demand"]
     blocks = prometheus.one("oasis_resident_blocks_per_head")
     aligned = {1.0: "aligned", 0.0: "not aligned", -1.0: "unknown"}
     numa = prometheus.query(
-        f'min (oasis_numa_aligned{{namespace="{options.namespace}",'
-        f'pod=~"{options.name}-[0-9a-f]+-.*"}})'
+        f'min (oasis_numa_aligned{{namespace="{prometheus.namespace}",'
+        f'pod=~"{prometheus.name}-[0-9a-f]+-.*"}})'
     )
-    rows = (
-        ("prompt tokens", str(tokens)),
-        ("time to first token", f"{first:.1f} s"),
+    return [
         ("KV of a dense transfer", size(used["dense_bytes"])),
         ("KV moved at admission", size(used["admission"])),
         ("KV moved on demand", size(used["demand"])),
@@ -175,11 +185,7 @@ def main() -> int:
         ("attention output error", ratio(used["error_sum"], used["recall_count"])),
         ("mode", f"{sparse:.0f} steps sparse, {dense:.0f} dense"),
         ("NUMA", aligned.get(next(iter(numa.values()), -1.0), "unknown")),
-    )
-    print()
-    for label, value in rows:
-        print(f"{label:26}{value:>24}")
-    return 0
+    ]
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from testbed import environment, host, model, packages, programs, progress
+from testbed import demo, environment, host, model, packages, programs, progress
 from testbed.controlplane import bed as controlplane
 from testbed.images import build as build_images
 from testbed.monitoring import manifests, prometheus
@@ -34,6 +34,9 @@ def parser() -> argparse.ArgumentParser:
 
     small = commands.add_parser("model", help="make the test model; prints its folder")
     small.set_defaults(run=make_model)
+
+    show = commands.add_parser("demo", help="the whole of it: ends with a question answered")
+    show.set_defaults(run=lambda options: demo.demo())  # noqa: ARG005
 
     control_plane_commands(commands.add_parser("control-plane", help="control plane, fake nodes"))
     node_commands(commands)

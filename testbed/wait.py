@@ -19,8 +19,9 @@ def until(
     what: str,
     timeout: float,
     alive: Callable[[], None] = lambda: None,
+    every: float = INTERVAL_SECONDS,
 ) -> None:
-    """Poll ``condition`` until it holds.
+    """Poll ``condition`` every ``every`` seconds until it holds.
 
     ``alive`` is called before each poll and raises when waiting has become pointless. Raises
     Problem that names ``what`` after ``timeout`` seconds.
@@ -32,7 +33,7 @@ def until(
             return
         if time.monotonic() > deadline:
             raise Problem(f"{what} did not happen within {timeout:.0f} s")
-        time.sleep(INTERVAL_SECONDS)
+        time.sleep(every)
 
 
 def trusting(authority: Path, client: tuple[Path, Path] | None = None) -> ssl.SSLContext:

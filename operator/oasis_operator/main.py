@@ -86,7 +86,9 @@ async def _lead(
         Prometheus(settings.prometheus_url, session),
         Images(engine=settings.runtime_image, router=settings.router_image),
     )
-    controller = Controller(server, reconciler, store, queue, metrics, settings.resync_seconds)
+    controller = Controller(
+        server, reconciler, store, queue, metrics, settings.resync_seconds, settings.identity
+    )
     health.leads(controller.watching.is_set)
     run = asyncio.create_task(controller.run(asyncio.Event()))
     # kopf installs handlers of its own when it starts; the operator's must be the last ones.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
+from typing import Any, cast
 
 import kopf
 
@@ -43,6 +44,7 @@ class Controller:
         queue: DirtyQueue,
         metrics: OperatorMetrics,
         resync_seconds: float,
+        identity: str,
     ) -> None:
         self._server = server
         self._reconciler = reconciler
@@ -50,6 +52,7 @@ class Controller:
         self._queue = queue
         self._metrics = metrics
         self._resync_seconds = resync_seconds
+        self._identity = identity
         self.watching = asyncio.Event()
         """Set when the watches are up."""
         self.failed = asyncio.Event()
@@ -70,6 +73,8 @@ class Controller:
                 settings=watch_settings(),
                 clusterwide=True,
                 standalone=True,
+                # Else kopf asks for the user's name, and a container's user has none.
+                identity=cast("Any", self._identity),
                 stop_flag=stop,
                 ready_flag=self.watching,
             )
