@@ -139,7 +139,7 @@ class PrefetchConfig(_Config):
 class AuditConfig(_Config):
     """Sampled comparison with dense attention."""
 
-    every_steps: Annotated[int, Field(ge=1)] = 64
+    every_steps: Annotated[int, Field(ge=1)] = 16
 
 
 class LinkConfig(_Config):

@@ -300,10 +300,15 @@ class SparseEngine:
         self.statistics.moved_bytes["host", "fast", "pin"] += copied * g.page_bytes
 
     def _place(self, batch: Sequence[StepRequest], sparse: Sequence[int]) -> None:
-        """Bring in what selections name that the step before did not make: those of a peer, and
-        those of requests that paused, whose pages others could take."""
+        """Bring in what selections name and the step before could not: those that a peer made,
+        those of requests that paused, whose pages others could take, and pages that landed since.
+        """
         state = [self._requests[r.request_id] for r in batch]
-        old = np.array([state[i].chosen_at < self._index - 1 for i in sparse], np.uint8)
+        old = np.array(
+            [state[i].landed or state[i].chosen_at < self._index - 1 for i in sparse], np.uint8
+        )
+        for i in sparse:
+            state[i].landed = False
         if old.any():
             self.statistics.wait_seconds += self._prefetcher.drain()
             windows = np.array([state[i].window for i in sparse], np.int32)
@@ -500,9 +505,13 @@ class SparseEngine:
         """These host blocks are about to receive a peer's pages; what they held is gone."""
         self._drop(blocks)
 
-    def land(self, pages: I32, data: U8, reason: str) -> None:
-        """Put a peer's pages int32 [n, 3] of (layer, head, host block) into the host tier."""
+    def land(self, request_id: str, pages: I32, data: U8, reason: str) -> None:
+        """Put a peer's pages int32 [n, 3] of (layer, head, host block) of a request into the host
+        tier; those that its next step attends to go on to the fast tier with it."""
         self.kernels.write_pages(pages, data)
+        t = self._requests.get(request_id)
+        if t is not None:
+            t.landed = True
         self.statistics.moved_bytes["remote", "host", reason] += data.size
 
     def check(self) -> None:

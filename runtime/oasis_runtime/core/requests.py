@@ -82,4 +82,6 @@ class Tracked:
     """The fast tier had no room for its next step, so it chose no set."""
     remote: bool = False
     """Some pages are still with the prefill engine."""
+    landed: bool = False
+    """Some of them came since the last step."""
     reasons: frozenset[str] = frozenset()

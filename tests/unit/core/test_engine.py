@@ -580,7 +580,7 @@ def land(world: World, r: Request, pages: np.ndarray, data: np.ndarray) -> None:
     here = pages.astype(np.int32).copy()
     here[:, 2] = np.array(r.blocks, np.int32)[pages[:, 2]]
     flat = np.ascontiguousarray(data).view(np.uint8).reshape(-1, world.geometry.page_bytes)
-    world.engine.land(np.ascontiguousarray(here), flat, "demand")
+    world.engine.land(r.name, np.ascontiguousarray(here), flat, "demand")
 
 
 def test_an_adopted_request_attends_to_its_peers_set_from_the_first_step(world: World) -> None:
@@ -634,6 +634,17 @@ def test_a_landed_page_that_is_still_selected_is_resident_for_the_next_step(worl
                 assert world.tables.slot_of[layer, head, r.blocks[logical]] >= 0
                 return
     pytest.fail("no landed page was selected again; the test has lost its subject")
+
+
+def test_a_wanted_page_that_landed_in_time_is_attended_to_in_the_step_it_was_wanted_for(
+    world: World,
+) -> None:
+    r, _ = admitted(world)
+    wants = next(w["r"] for w in (world.decode(r).wants for _ in range(20)) if w)
+    land(world, r, wants, np.zeros((len(wants), world.geometry.page_bytes // 4), np.float32))
+    attended = world.decode(r).attended
+    for layer, head, logical in wants:
+        assert logical in attended["r", layer, head]
 
 
 def test_pages_asked_for_besides_the_selection_are_wanted_too(world: World) -> None:
