@@ -258,9 +258,7 @@ class Reader:
         if not mine.all():
             pages, data = pages[mine], np.ascontiguousarray(event.data[mine])
         pages[:, 2] = blocks[pages[:, 2]]
-        self._session.engine.land(
-            event.request_id, pages, data.reshape(-1), event.reason.value
-        )
+        self._session.engine.land(event.request_id, pages, data.reshape(-1), event.reason.value)
 
     def _lost(self, event: Lost, results: Results) -> None:
         logger.warning("KV of request %s is lost: %s", event.request_id, event.reason)
