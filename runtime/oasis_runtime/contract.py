@@ -61,7 +61,7 @@ class Metric(StrEnum):
     MASS_RECALL = "oasis_attention_mass_recall"
     OUTPUT_ERROR = "oasis_attention_output_error"
     TIER_BYTES = "oasis_tier_bytes_total"
-    """Labels ``source`` and ``target`` (tier names) and ``reason`` (admission, prefetch, demand)."""
+    """Labels ``source`` and ``target`` (tiers) and ``reason`` (admission, prefetch, demand, pin)."""
     DENSE_TRANSFER_BYTES = "oasis_dense_transfer_bytes_total"
     """What whole-prompt transfers of the same requests would have moved."""
     STEPS = "oasis_request_steps_total"
@@ -115,7 +115,7 @@ class PredictionConfig(_Config):
     """Whose query selects the blocks of the next step."""
 
     method: Literal["ngram", "previous"] = "ngram"
-    """``ngram`` rides a draft token as a second row and falls back to the row of the actual token."""
+    """``ngram`` rides a draft token as a second row; without a draft it is as ``previous``."""
     ngram_min: Annotated[int, Field(ge=1, le=16)] = 2
     ngram_max: Annotated[int, Field(ge=1, le=16)] = 4
 
