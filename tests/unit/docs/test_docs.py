@@ -1,0 +1,202 @@
+"""What the documentation says agrees with the code that it is about."""
+
+from __future__ import annotations
+
+import ast
+import re
+import urllib.parse
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+import yaml
+from pydantic import BaseModel
+from pydantic_core import PydanticUndefined
+
+from bench import readme
+from oasis_operator.api.spec import Resources, SecretKey, Spec
+from oasis_operator.metrics import OperatorMetrics
+from oasis_runtime.contract import EngineConfig, Metric, RequestOptions
+from oasis_runtime.serve.transfer_params import TransferParams
+
+ROOT = Path(__file__).parents[3]
+PAGES = sorted(
+    path
+    for pattern in ("README.md", "*/README.md", "*/*/README.md", "docs/*.md")
+    for path in ROOT.glob(pattern)
+    if "build" not in path.parts
+)
+DOCS = ROOT / "docs"
+
+
+def table(page: Path, heading: str) -> list[list[str]]:
+    """Cells of the first table under a heading, without its head."""
+    lines = page.read_text().splitlines()
+    start = next(i for i, line in enumerate(lines) if line.lstrip("# ") == heading)
+    rows: list[list[str]] = []
+    for line in lines[start + 1 :]:
+        if line.startswith("|"):
+            rows.append([cell.strip() for cell in line.strip("|").split("|")])
+        elif rows or line.startswith("#"):
+            break
+    return rows[2:]
+
+
+def names(page: Path, heading: str) -> set[str]:
+    """What stands in backticks in the table's first column."""
+    return {name for row in table(page, heading) for name in re.findall(r"`([^`]+)`", row[0])}
+
+
+def anchors(page: Path) -> set[str]:
+    """Of the headings, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_relative_link_leads_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
+        link = urllib.parse.urlsplit(target)
+        if link.scheme:
+            continue
+        file = (page.parent / link.path).resolve() if link.path else page
+        assert file.exists(), target
+        if link.fragment:
+            assert link.fragment in anchors(file), target
+
+
+def published() -> set[str]:
+    """Names of all series: a histogram's three besides its own."""
+    histograms = (Metric.MASS_RECALL, Metric.OUTPUT_ERROR)
+    found = {metric.value for metric in Metric}
+    found |= {f"{name}_{part}" for name in histograms for part in ("sum", "count", "bucket")}
+    for family in OperatorMetrics().registry.collect():
+        suffix = "_total" if family.type == "counter" else ""
+        found.add(family.name + suffix)
+    return found
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_metric_named_exists(page: Path) -> None:
+    words = set(re.findall(r"(?<![\w/])oasis_[a-z_]+(?!\w|\.cpp)", page.read_text()))
+    packages = {"oasis_runtime", "oasis_operator"}
+    assert words - packages - published() == set()
+
+
+def test_every_metric_of_the_engine_is_described() -> None:
+    assert names(DOCS / "engine.md", "Metrics") == {metric.value for metric in Metric}
+
+
+def settings(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Dotted names of a model's values as they are written, and their defaults."""
+    leaves = (SecretKey, Resources)
+    for name, field in model.model_fields.items():
+        path = f"{prefix}{field.alias or name}"
+        inner = next(
+            (
+                kind
+                for kind in (field.annotation, *get_args(field.annotation))
+                if isinstance(kind, type) and issubclass(kind, BaseModel)
+            ),
+            None,
+        )
+        if inner is None or issubclass(inner, leaves) or path == "prefill":
+            absent = field.default in (PydanticUndefined, None)
+            yield path, None if absent else field.default
+        else:
+            yield from settings(inner, f"{path}.")
+
+
+def documented(page: Path, heading: str) -> dict[str, Any]:
+    """Settings of a table whose second column is the default."""
+    return {
+        row[0].strip("`"): yaml.safe_load(row[1].strip("`") or "null")
+        for row in table(page, heading)
+    }
+
+
+def plain(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value
+
+
+def test_the_table_of_engine_yaml_has_every_setting_and_its_default() -> None:
+    expected = {name: plain(default) for name, default in settings(EngineConfig)}
+    assert documented(DOCS / "engine.md", "engine.yaml") == expected
+
+
+def test_the_table_of_request_options_has_every_option() -> None:
+    assert names(DOCS / "engine.md", "Options of a request") == {*RequestOptions.model_fields}
+
+
+def test_the_table_of_the_oasis_deployment_has_every_field_and_its_default() -> None:
+    assert documented(DOCS / "deploy.md", "The OasisDeployment") == dict(settings(Spec))
+
+
+def test_the_table_of_kv_transfer_params_has_every_field() -> None:
+    assert names(DOCS / "transfer.md", "kv_transfer_params") == {*TransferParams.model_fields}
+
+
+REASON_AT = {"Draft": 2, "draft": 1, "Problem": 0, "NoSignals": 0, "failed": 0}
+"""Functions of the operator that make a condition, and where they take its reason."""
+
+
+def reasons() -> set[str]:
+    """Every reason that the operator's code can give."""
+    found = set()
+    for file in (ROOT / "operator").rglob("*.py"):
+        tree = ast.parse(file.read_text())
+        constants = {
+            node.targets[0].id: node.value.value
+            for node in tree.body
+            if isinstance(node, ast.Assign)
+            and isinstance(node.targets[0], ast.Name)
+            and isinstance(node.value, ast.Constant)
+        }
+        for node in ast.walk(tree):
+            if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
+                continue
+            at = REASON_AT.get(node.func.id)
+            if at is None or len(node.args) <= at:
+                continue
+            reason = node.args[at]
+            if isinstance(reason, ast.Constant):
+                found.add(reason.value)
+            elif isinstance(reason, ast.Name) and reason.id in constants:
+                found.add(constants[reason.id])
+    return found
+
+
+def test_the_table_of_conditions_has_every_reason_and_no_other() -> None:
+    assert names(DOCS / "deploy.md", "Conditions") == reasons()
+
+
+def test_the_table_of_fallbacks_has_every_reason_that_the_engine_gives() -> None:
+    source = ast.parse((ROOT / "runtime/oasis_runtime/core/engine.py").read_text())
+    given = {
+        value.value
+        for function in ast.walk(source)
+        if isinstance(function, ast.FunctionDef) and function.name == "_dense_reason"
+        for returned in ast.walk(function)
+        if isinstance(returned, ast.Return) and returned.value is not None
+        for value in ast.walk(returned.value)
+        if isinstance(value, ast.Constant) and isinstance(value.value, str) and value.value
+    }
+    compared = {"dense"}  # the mode that a return asks for
+    assert names(DOCS / "engine.md", "When a request is decoded densely") == given - compared
+
+
+def test_the_benchmarks_figures_are_those_of_the_result_files() -> None:
+    text = readme.README.read_text()
+    assert text == readme.with_results(text), "stale: run `python bench/readme.py`"
+
+
+def test_every_benchmark_is_explained() -> None:
+    scripts = {file.name for file in readme.BENCH.glob("*.py")} - {"result.py", "__init__.py"}
+    assert scripts <= names(readme.README, "Benchmarks")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_page_stays_short(page: Path) -> None:
+    generated = readme.HEADING if page == readme.README else None
+    assert len(page.read_text().split(generated)[0].splitlines()) <= 220
