@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from oasis_operator.api.resource import OasisDeployment
 from oasis_operator.api.status import ConditionStatus
+from oasis_operator.desired.roles import is_disaggregated
 from oasis_operator.reconcile.conditions import (
     NUMA_ALIGNED,
     SPARSITY_HEALTHY,
@@ -15,6 +16,8 @@ from oasis_operator.reconcile.conditions import (
 )
 from oasis_operator.signals.prometheus import NoSignals, Signals
 
+NETWORK_LINK = "network"
+"""Value of the label ``link`` of the link between prefill and decode."""
 MIN_RESIDENT_RATIO = 0.9
 MAX_LATE_RATIO = 0.05
 MIN_MASS_RECALL = 0.9
@@ -26,7 +29,7 @@ def signal_conditions(od: OasisDeployment, signals: Signals | NoSignals) -> list
     if isinstance(signals, NoSignals):
         kinds = (NUMA_ALIGNED, TRANSPORT_HEALTHY, SPARSITY_HEALTHY)
         return [Draft(kind, "Unknown", signals.reason, signals.message) for kind in kinds]
-    return [_numa(od, signals), _transport(signals), _sparsity(od, signals)]
+    return [_numa(od, signals), _transport(od, signals), _sparsity(od, signals)]
 
 
 def serving_mode(signals: Signals | NoSignals) -> str | None:
@@ -71,13 +74,19 @@ def _numa(od: OasisDeployment, signals: Signals) -> Draft:
     return draft("True", "Aligned", "CPUs and memory are on the NUMA node of the GPU in every pod")
 
 
-def _transport(signals: Signals) -> Draft:
+def _transport(od: OasisDeployment, signals: Signals) -> Draft:
     def draft(status: ConditionStatus, reason: str, message: str) -> Draft:
         return Draft(TRANSPORT_HEALTHY, status, reason, message)
 
-    if not signals.enabled_by_link:
+    # Engines without a peer report the network link as not in use, which is no fault.
+    links = {
+        link: value
+        for link, value in signals.enabled_by_link.items()
+        if link != NETWORK_LINK or is_disaggregated(od)
+    }
+    if not links:
         return draft("Unknown", "NoData", "no engine has reported its links yet")
-    disabled = sorted(link for link, value in signals.enabled_by_link.items() if value == 0)
+    disabled = sorted(link for link, value in links.items() if value == 0)
     if disabled:
         return draft(
             "False",
@@ -91,7 +100,7 @@ def _transport(signals: Signals) -> Draft:
             "TransfersRefused",
             "engines refuse each other's transfers: see their logs for the sentence that says why",
         )
-    return draft("True", "Healthy", f"in use: {', '.join(sorted(signals.enabled_by_link))}")
+    return draft("True", "Healthy", f"in use: {', '.join(sorted(links))}")
 
 
 def _sparsity(od: OasisDeployment, signals: Signals) -> Draft:

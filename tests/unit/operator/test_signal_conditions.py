@@ -99,6 +99,11 @@ def test_a_disabled_link_is_named() -> None:
     assert "network" in found.message
 
 
+def test_without_prefill_pods_nothing_uses_the_network_link() -> None:
+    links = {"enabled_by_link": {"host_fast": 1.0, "network": 0.0}}
+    assert one("TransportHealthy", {"prefill": None}, **links) == ("True", "Healthy")
+
+
 def test_refused_transfers_are_told() -> None:
     assert one("TransportHealthy", refused_transfers=0.2) == ("False", "TransfersRefused")
 
