@@ -61,7 +61,7 @@ class Metric(StrEnum):
     MASS_RECALL = "oasis_attention_mass_recall"
     OUTPUT_ERROR = "oasis_attention_output_error"
     TIER_BYTES = "oasis_tier_bytes_total"
-    """Labels ``source`` and ``target`` (tiers) and ``reason`` (admission, prefetch, demand, pin)."""
+    """Labels ``source`` and ``target`` (tiers) and ``reason`` (admission, prefetch, demand)."""
     DENSE_TRANSFER_BYTES = "oasis_dense_transfer_bytes_total"
     """What whole-prompt transfers of the same requests would have moved."""
     STEPS = "oasis_request_steps_total"
