@@ -85,18 +85,28 @@ class OperatorProcess:
 
     def metric(self, name: str) -> float:
         """Sum over the labels of a metric; 0 for one without a sample, or without an answer."""
+        samples = re.findall(rf"^{name}(?:\{{.*\}})? (\S+)$", self.exposition(), re.MULTILINE)
+        return sum(map(float, samples))
+
+    def exposition(self) -> str:
+        """All metrics as text; empty without an answer."""
         try:
             with urllib.request.urlopen(
                 f"http://127.0.0.1:{self.metrics_port}/metrics", timeout=5
             ) as answer:
-                text = answer.read().decode()
+                return str(answer.read().decode())
         except OSError:
-            return 0.0
-        samples = re.findall(rf"^{name}(?:\{{.*\}})? (\S+)$", text, re.MULTILINE)
-        return sum(map(float, samples))
+            return ""
 
     def writes(self) -> float:
         return self.metric("oasis_operator_writes_total")
+
+    def written(self) -> dict[str, float]:
+        """Writes by the labels of their counter, kind and verb."""
+        samples = re.findall(
+            r"^oasis_operator_writes_total(\{.*\}) (\S+)$", self.exposition(), re.MULTILINE
+        )
+        return {labels: float(value) for labels, value in samples}
 
     def until_resynced(self, times: int = 2) -> None:
         """Waits until every OasisDeployment was looked at so often without a change."""
