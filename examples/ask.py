@@ -63,7 +63,7 @@ class Prometheus:
         return self.query(f"sum ({metric}{{{','.join(matchers)}}})").get((), 0.0)
 
 
-COUNTERS = (
+COUNTERS: tuple[tuple[str, str, dict[str, str]], ...] = (
     ("selected", "oasis_pages_selected_total", {}),
     ("resident", "oasis_pages_resident_total", {}),
     ("late", "oasis_pages_late_total", {}),

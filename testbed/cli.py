@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from testbed import demo, environment, host, model, packages, programs, progress
+from testbed import demo, environment, host, model, packages, programs, progress, versions
 from testbed.controlplane import bed as controlplane
 from testbed.images import build as build_images
 from testbed.monitoring import manifests, prometheus
@@ -33,6 +33,9 @@ def parser() -> argparse.ArgumentParser:
     venv.set_defaults(run=make_environment)
 
     small = commands.add_parser("model", help="make the test model; prints its folder")
+    small.add_argument(
+        "--offer", action="store_true", help="have it on the node instead; prints its path there"
+    )
     small.set_defaults(run=make_model)
 
     show = commands.add_parser("demo", help="the whole of it: ends with a question answered")
@@ -51,10 +54,11 @@ def make_environment(options: argparse.Namespace) -> None:  # noqa: ARG001
     print(folder)
 
 
-def make_model(options: argparse.Namespace) -> None:  # noqa: ARG001
-    """Make the model."""
+def make_model(options: argparse.Namespace) -> None:
+    """Make the model, and offer it to pods of the node bed if asked to."""
     packages.install(["python"])
-    print(model.make())
+    folder = model.make()
+    print(Node.default().offer_model(folder, versions.MODEL_NAME) if options.offer else folder)
 
 
 def node_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

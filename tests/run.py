@@ -120,9 +120,12 @@ def engine(suite: Suite) -> None:
 def e2e(suite: Suite) -> None:
     suite.await_builds()
     bed = [sys.executable, "-m", "testbed"]
+    # What an earlier run left there would take the room of the tests' engines.
+    suite.run("e2e", *bed, "down")
     suite.run("e2e", *bed, "up")
     try:
         suite.run("e2e", *bed, "images", "--load")
+        suite.run("e2e", *bed, "model", "--offer")
         suite.run("e2e", *bed, "prometheus")
         suite.pytest("e2e", "tests/e2e", inside=[*bed, "exec", "--"])
     finally:
