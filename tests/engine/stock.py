@@ -28,11 +28,10 @@ class Expected:
 
 
 class Stock:
-    """The process starts with the first question and computes while the test goes on."""
+    """Computes in its own process while the test goes on."""
 
     def __init__(self, setup: Setup) -> None:
-        self._setup = setup
-        self._process: EngineProcess | None = None
+        self._process = EngineProcess(setup)
         self._known: dict[Ask, Answer] = {}
         self._asked: list[Ask] = []
 
@@ -42,8 +41,6 @@ class Stock:
         new = [ask for ask in dict.fromkeys(plain) if ask not in self._known]
         if new:
             self._collect()
-            if self._process is None:
-                self._process = EngineProcess(self._setup)
             self._process.begin(*new)
             self._asked = new
         return Expected(self, plain)
@@ -55,11 +52,9 @@ class Stock:
 
     def _collect(self) -> None:
         if self._asked:
-            assert self._process is not None
             answers = self._process.answers()
             self._known.update(zip(self._asked, answers, strict=True))
             self._asked = []
 
     def close(self) -> None:
-        if self._process is not None:
-            self._process.close()
+        self._process.close()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -25,7 +25,7 @@ BUDGET = 512
 MOST_BLOCKS = BUDGET // 32 + 2 + 4
 """Selection, sinks and window of one request."""
 BOUNDED = (2 * MOST_BLOCKS + 2) * PAGES_A_BLOCK * PAGE_BYTES
-UNBOUNDED = 400 << 20
+UNBOUNDED = 300 << 20
 
 
 def start(model: Path, fast_bytes: int) -> EngineProcess:
@@ -40,59 +40,59 @@ def start(model: Path, fast_bytes: int) -> EngineProcess:
     return EngineProcess(Setup(config))
 
 
-@pytest.fixture(scope="module")
-def asks(prose: Prose) -> list[Ask]:
-    return [Ask(prose.passage(i, 2300 - 200 * i), 40, after=i) for i in range(2)]
+@dataclass(frozen=True)
+class Pair:
+    bounded: Run
+    unbounded: Run
 
 
 @pytest.fixture(scope="module")
-def bounded(model: Path, asks: list[Ask]) -> Iterator[Run]:
-    engine = start(model, BOUNDED)
-    yield engine.run(*asks)
-    assert engine.held() == Held(requests=0, host_blocks=0, tracked=0, arriving=0)
-    engine.close()
-
-
-@pytest.fixture(scope="module")
-def unbounded(model: Path, asks: list[Ask]) -> Iterator[Run]:
-    engine = start(model, UNBOUNDED)
-    yield engine.run(*asks)
-    engine.close()
+def pair(model: Path, prose: Prose) -> Pair:
+    """Both serve the same two requests, beside each other."""
+    asks = [Ask(prose.passage(i, 1500 - 200 * i), 40, after=i) for i in range(2)]
+    engines = [start(model, BOUNDED), start(model, UNBOUNDED)]
+    before = [engine.metrics() for engine in engines]
+    for engine in engines:
+        engine.begin(*asks)
+    answers = [engine.answers() for engine in engines]
+    after = [engine.metrics() for engine in engines]
+    for engine in engines:
+        assert engine.held() == Held(requests=0, host_blocks=0, tracked=0, arriving=0)
+        engine.close()
+    return Pair(*(Run(a, n.since(o)) for a, n, o in zip(answers, after, before, strict=True)))
 
 
 def loaded_pages(run: Run) -> float:
     return run.counted.value(Metric.TIER_BYTES, source="host", target="fast") / PAGE_BYTES
 
 
-def test_a_bounded_fast_tier_gives_the_answer_of_an_unbounded_one(
-    bounded: Run, unbounded: Run
-) -> None:
-    assert bounded.tokens == unbounded.tokens
-    for run in (bounded, unbounded):
+def test_a_bounded_fast_tier_gives_the_answer_of_an_unbounded_one(pair: Pair) -> None:
+    assert pair.bounded.tokens == pair.unbounded.tokens
+    for run in (pair.bounded, pair.unbounded):
         assert run.counted.value(Metric.PAGES_LATE) == 0
         assert run.counted.value(Metric.STEPS, mode="dense") == 0
 
 
-def test_the_bounded_tier_evicted_and_loaded_again(bounded: Run, unbounded: Run) -> None:
+def test_the_bounded_tier_evicted_and_loaded_again(pair: Pair) -> None:
     """Both selected the same pages; the unbounded tier loaded each at most once."""
-    selected = bounded.counted.value(Metric.PAGES_SELECTED)
-    assert selected == unbounded.counted.value(Metric.PAGES_SELECTED)
-    slots = bounded.counted.value(Metric.FAST_SLOTS, state="total")
+    selected = pair.bounded.counted.value(Metric.PAGES_SELECTED)
+    assert selected == pair.unbounded.counted.value(Metric.PAGES_SELECTED)
+    slots = pair.bounded.counted.value(Metric.FAST_SLOTS, state="total")
     assert slots == BOUNDED // PAGE_BYTES
-    assert loaded_pages(bounded) > slots
-    assert loaded_pages(bounded) > loaded_pages(unbounded)
-    assert bounded.counted.value(Metric.FAST_SLOTS, state="used") <= slots
+    assert loaded_pages(pair.bounded) > slots
+    assert loaded_pages(pair.bounded) > loaded_pages(pair.unbounded)
+    assert pair.bounded.counted.value(Metric.FAST_SLOTS, state="used") <= slots
 
 
-def test_a_bounded_tier_has_less_of_what_is_selected(bounded: Run, unbounded: Run) -> None:
+def test_a_bounded_tier_has_less_of_what_is_selected(pair: Pair) -> None:
     hit = [
         run.counted.value(Metric.PAGES_RESIDENT) / run.counted.value(Metric.PAGES_SELECTED)
-        for run in (bounded, unbounded)
+        for run in (pair.bounded, pair.unbounded)
     ]
     assert 0.5 < hit[0] < hit[1] <= 1
 
 
-def test_a_small_budget_recalls_a_part_of_the_mass(bounded: Run) -> None:
-    assert bounded.counted.value(f"{Metric.MASS_RECALL}_count") >= 8
-    assert 0.3 < bounded.counted.mean(Metric.MASS_RECALL) < 0.9999
-    assert 0 < bounded.counted.mean(Metric.OUTPUT_ERROR) < 1
+def test_a_small_budget_recalls_a_part_of_the_mass(pair: Pair) -> None:
+    assert pair.bounded.counted.value(f"{Metric.MASS_RECALL}_count") >= 8
+    assert 0.3 < pair.bounded.counted.mean(Metric.MASS_RECALL) < 0.9999
+    assert 0 < pair.bounded.counted.mean(Metric.OUTPUT_ERROR) < 1

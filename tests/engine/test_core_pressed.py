@@ -29,7 +29,7 @@ PROMPT, ANSWER = 17 * BLOCK, 2 * BLOCK
 """Four of them end with 76 blocks."""
 BUDGET = CONTEXT
 FAST_BLOCKS = 72
-"""A request at its longest may hold 20 of its own; the engine needs room for one full budget."""
+"""Room for three of them; the engine needs room for one full budget."""
 
 
 @pytest.fixture(scope="module")
@@ -64,6 +64,19 @@ def test_preempted_requests_get_stock_vllms_answers(
     run = engine.run(*asks)
     assert run.counted.value(PREEMPTIONS) > 0
     assert run.tokens == expected.tokens
+
+
+def test_a_request_without_room_in_the_fast_tier_is_served_densely_and_counted(
+    engine: EngineProcess, stock: Stock, prose: Prose
+) -> None:
+    asks = [Ask(prose.passage(i, PROMPT - BLOCK), BLOCK) for i in range(4)]
+    expected = stock.ask(*asks)
+    run = engine.run(*asks)
+    assert run.tokens == expected.tokens
+    assert run.counted.value(Metric.FALLBACKS, reason="fast_tier_full") == 1
+    assert run.counted.value(Metric.STEPS, mode="dense") > 0
+    assert run.counted.value(Metric.STEPS, mode="sparse") > 0
+    assert run.counted.value(PREEMPTIONS) == 0
 
 
 def test_a_preempted_request_is_served_on_as_it_asked(

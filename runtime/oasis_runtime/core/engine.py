@@ -117,7 +117,7 @@ class SparseEngine:
         return Selection(
             self.tables.selected[t.lane].copy(),
             self.tables.count[t.lane].copy(),
-            t.window,
+            min(t.window, self.tables.geometry.blocks_for(t.selection_length)),
             t.selection_length,
         )
 
@@ -268,7 +268,8 @@ class SparseEngine:
             width = min(parked.blocks.shape[2], self.tables.selected.shape[3])
             self.tables.selected[t.lane, :, :, :width] = parked.blocks[:, :, :width]
             self.tables.count[t.lane] = np.minimum(parked.count, min(width, t.budget.selected))
-            t.window, t.selection_length, t.chosen_at = parked.window, parked.length, -1
+            t.window = max(parked.window, t.budget.sinks)
+            t.selection_length, t.chosen_at = parked.length, -1
         return t.lane is not None and t.selection_length > 0
 
     def _give_lane(self, t: Tracked) -> bool:

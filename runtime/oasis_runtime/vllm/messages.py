@@ -10,6 +10,16 @@ from oasis_runtime.contract import RequestOptions
 
 
 @dataclass(frozen=True)
+class Source:
+    """A prefill engine's export."""
+
+    host: str
+    port: int
+    request_id: str
+    generation: int
+
+
+@dataclass(frozen=True)
 class LoadOrder:
     """Take a request's KV from a prefill engine into ``blocks`` (host block of each logical one).
 
@@ -21,10 +31,7 @@ class LoadOrder:
     blocks: tuple[int, ...]
     first: int
     tokens: int
-    host: str
-    port: int
-    remote_request_id: str
-    generation: int
+    source: Source
     whole: bool
 
 
@@ -42,13 +49,15 @@ class ExportOrder:
 class StepOrders(KVConnectorMetadata):
     """``ended``: requests that finished or were aborted; ``preempted``: those that will start
     again. The blocks of both may be reused from this step on, except where an export or a load
-    still holds them. ``scheduled``: requests with tokens in this step."""
+    still holds them. ``scheduled``: requests with tokens in this step. ``unread``: exports that
+    were meant for requests that ended before they were loaded."""
 
     options: dict[str, RequestOptions] = field(default_factory=dict)
     ended: list[str] = field(default_factory=list)
     preempted: list[str] = field(default_factory=list)
     scheduled: frozenset[str] = frozenset()
     loads: list[LoadOrder] = field(default_factory=list)
+    unread: list[Source] = field(default_factory=list)
     exports: list[ExportOrder] = field(default_factory=list)
 
 

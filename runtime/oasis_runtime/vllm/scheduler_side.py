@@ -12,8 +12,8 @@ from vllm.v1.request import Request, RequestStatus
 
 from oasis_runtime.contract import TRANSFER_PROTOCOL_VERSION, EngineConfig, RequestOptions, Role
 from oasis_runtime.core.budget import Budget
-from oasis_runtime.serve.transfer_params import TransferParams
-from oasis_runtime.vllm.messages import ExportOrder, LoadOrder, StepOrders
+from oasis_runtime.serve.transfer_params import OasisTransfer, TransferParams
+from oasis_runtime.vllm.messages import ExportOrder, LoadOrder, Source, StepOrders
 from oasis_runtime.vllm.options import request_options
 from oasis_runtime.vllm.prefix import PARTIAL
 
@@ -70,9 +70,6 @@ class SchedulerSide:
         request.kv_transfer_params["do_remote_prefill"] = False  # one load a request
         if external == 0 or params.oasis is None:
             return
-        assert params.remote_host is not None
-        assert params.remote_port is not None
-        assert params.remote_request_id is not None
         budget = Budget.of(
             self._config.selection, request_options(request.sampling_params), self._block
         )
@@ -84,10 +81,7 @@ class SchedulerSide:
                 blocks=tuple(blocks.get_block_ids()[0]),
                 first=(request.num_prompt_tokens - external) // self._block,
                 tokens=request.num_prompt_tokens,
-                host=params.remote_host,
-                port=params.remote_port,
-                remote_request_id=params.remote_request_id,
-                generation=params.oasis.generation,
+                source=_source(params, params.oasis),
                 whole=whole,
             )
         )
@@ -102,7 +96,14 @@ class SchedulerSide:
     def finished(self, request: Request, blocks: list[int]) -> tuple[bool, dict[str, Any] | None]:
         """Whether the blocks are kept for a decode engine, and what tells it where they are."""
         params = self._transfer(request)
-        if params is None or not params.do_remote_decode or self._config.role is Role.DECODE:
+        if params is None:
+            return False, None
+        if self._config.role is Role.DECODE:
+            # Refused by the API server or aborted before its first step: nobody will read it.
+            if params.do_remote_prefill and params.oasis is not None:
+                self._orders.unread.append(_source(params, params.oasis))
+            return False, None
+        if not params.do_remote_decode:
             return False, None
         capped = request.status == RequestStatus.FINISHED_LENGTH_CAPPED
         if not (capped or request.status == RequestStatus.FINISHED_STOPPED) or not blocks:
@@ -125,3 +126,13 @@ class SchedulerSide:
             "tp_size": self._config.tensor_parallel_size,
             "oasis": {"version": TRANSFER_PROTOCOL_VERSION, "generation": self._generation},
         }
+
+
+def _source(params: TransferParams, oasis: OasisTransfer) -> Source:
+    """Of parameters that ask for a load, which are complete then."""
+    assert params.remote_host is not None
+    assert params.remote_port is not None
+    assert params.remote_request_id is not None
+    return Source(
+        params.remote_host, params.remote_port, params.remote_request_id, oasis.generation
+    )

@@ -23,7 +23,7 @@ from oasis_runtime.pd.importer import Importer
 from oasis_runtime.pd.settings import TransferSettings
 from oasis_runtime.pd.types import Admitted, Export, Landed, Lost, Mode, Peer
 from oasis_runtime.vllm.layout import PageLayout
-from oasis_runtime.vllm.messages import ExportOrder, LoadOrder, Results
+from oasis_runtime.vllm.messages import ExportOrder, LoadOrder, Results, Source
 from oasis_runtime.vllm.metrics import key
 from oasis_runtime.vllm.session import Session
 
@@ -137,13 +137,25 @@ class Reader:
         try:
             self._importer.admit(
                 order.request_id,
-                Peer(order.host, order.port + self._rank),
-                order.remote_request_id,
-                order.generation,
+                self._peer(order.source),
+                order.source.request_id,
+                order.source.generation,
                 Mode.ALL if order.whole else Mode.HOT,
             )
         except ValueError as error:  # an id or generation that no prefill engine gave
             self._refused[order.request_id] = str(error)
+
+    def _peer(self, source: Source) -> Peer:
+        return Peer(source.host, source.port + self._rank)
+
+    def decline(self, source: Source) -> None:
+        """Let the peer free an export that is not needed, without waiting for its lease."""
+        name = f"unread {source.request_id}"
+        try:
+            self._importer.admit(name, self._peer(source), source.request_id, source.generation)
+        except ValueError:  # an id or generation that no prefill engine gave, or told already
+            return
+        self._importer.release(name)
 
     def end(self, request_id: str) -> None:
         """The request needs its peer no more."""

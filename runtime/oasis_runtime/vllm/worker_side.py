@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from oasis_runtime.contract import Metric
 from oasis_runtime.kernels.contract import I32
-from oasis_runtime.vllm.messages import ExportOrder, LoadOrder, Results, StepOrders
+from oasis_runtime.vllm.messages import ExportOrder, LoadOrder, Results, Source, StepOrders
 from oasis_runtime.vllm.metrics import engine_stats, key
 from oasis_runtime.vllm.session import Session
 
@@ -29,6 +29,7 @@ class ReaderRole(Protocol):
     def waiting(self) -> bool: ...
     def load(self, order: LoadOrder) -> None: ...
     def end(self, request_id: str) -> None: ...
+    def decline(self, source: Source) -> None: ...
     def fetch(self, wants: Mapping[str, I32]) -> None: ...
     def poll(self, results: Results, scheduled: Collection[str]) -> None: ...
     def stats(self) -> dict[str, Any]: ...
@@ -60,9 +61,11 @@ class WorkerSide:
             engine.release(request_id)
         for request_id in orders.ended:
             engine.forget(request_id)
-        for load in orders.loads:
-            if self._reader is not None:
+        if self._reader is not None:
+            for load in orders.loads:
                 self._reader.load(load)
+            for source in orders.unread:
+                self._reader.decline(source)
         if self._owner is not None:
             self._owner.poll(self._results)
         if self._reader is not None:

@@ -28,7 +28,7 @@ class Run:
 
 
 class EngineProcess:
-    """vLLM in a child process, one at a time in use."""
+    """vLLM in a child process, which starts while the caller goes on."""
 
     def __init__(self, setup: Setup) -> None:
         context = multiprocessing.get_context("spawn")
@@ -36,7 +36,12 @@ class EngineProcess:
         self._process = context.Process(target=serve, args=(theirs, setup), daemon=True)
         self._process.start()
         theirs.close()
-        self._answer(START_SECONDS)
+        self._started = False
+
+    def _wait_for_start(self) -> None:
+        if not self._started:
+            self._answer(START_SECONDS)
+            self._started = True
 
     def _answer(self, seconds: float) -> Any:
         if not self._pipe.poll(seconds):
@@ -47,11 +52,13 @@ class EngineProcess:
         return value
 
     def _call(self, method: str, *arguments: Any) -> Any:
+        self._wait_for_start()
         self._pipe.send((method, arguments))
         return self._answer(RUN_SECONDS)
 
     def begin(self, *asks: Ask) -> None:
         """Have the requests served while the caller does something else."""
+        self._wait_for_start()
         self._pipe.send(("run", (asks,)))
 
     def answers(self) -> list[Answer]:
