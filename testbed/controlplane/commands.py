@@ -157,5 +157,7 @@ def kwok(config: Path, stages: Path, port: int) -> list[str]:
         f"--manage-nodes-with-annotation-selector={FAKE_NODE_ANNOTATION}",
         f"--cidr={FAKE_POD_CIDR}",
         "--node-ip=127.0.0.1",
+        # Without a heartbeat the controller manager takes every node for dead after 50 s.
+        "--node-lease-duration-seconds=40",
         f"--server-address=127.0.0.1:{port}",
     ]
