@@ -36,7 +36,9 @@ def answering(served: Served, request: Future[int]) -> Pod:
 
     def at_it() -> bool:
         assert not request.done(), "answered before anything could be killed"
-        found[:] = [pod for pod in served.pods("decode") if pod.running_requests() > 0]
+        found[:] = [
+            pod for pod in served.pods("decode") if pod.ready and pod.running_requests() > 0
+        ]
         return bool(found)
 
     wait.until(at_it, "a decode pod to have the request", ANSWER_SECONDS)
@@ -67,12 +69,12 @@ def test_the_decode_pod_dies_and_a_client_that_retries_once_is_answered_by_anoth
 
 
 def test_the_prefill_pod_dies_and_the_answer_under_way_neither_hangs_nor_is_wrong(
-    disaggregated: Served,
+    two_decodes: Served,
 ) -> None:
     with ThreadPoolExecutor(1) as pool:
-        request = pool.submit(long_answer, disaggregated.client())
-        answering(disaggregated, request)
-        disaggregated.kill(disaggregated.engine("prefill"))
+        request = pool.submit(long_answer, two_decodes.client())
+        answering(two_decodes, request)
+        two_decodes.kill(two_decodes.engine("prefill"))
         failure = request.exception(timeout=ANSWER_SECONDS)
     if failure is None:
         assert request.result() == MAX_TOKENS
@@ -80,5 +82,5 @@ def test_the_prefill_pod_dies_and_the_answer_under_way_neither_hangs_nor_is_wron
         # A client may retry these; 4xx would tell it that the mistake is its own.
         assert isinstance(failure, APIError), failure
         assert getattr(failure, "status_code", 500) >= 500
-    disaggregated.until_ready()
-    assert long_answer(disaggregated.client(retries=1)) == MAX_TOKENS
+    two_decodes.until_ready()
+    assert long_answer(two_decodes.client(retries=1)) == MAX_TOKENS

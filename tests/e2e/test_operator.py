@@ -83,15 +83,19 @@ def test_idle_engines_take_less_than_a_tenth_of_a_core(
     assert all(0 < share < 0.1 for share in shares.values()), shares
 
 
-def test_the_other_takes_over_from_a_leader_that_dies_and_no_engine_notices(
+def test_another_takes_over_from_a_leader_that_dies_and_no_engine_notices(
     disaggregated: Served,
 ) -> None:
     cluster = disaggregated.cluster
     wait.until(lambda: leader(cluster) in operators(cluster), "a leader", 60, every=0.5)
-    before, dead, pods = operators(cluster), leader(cluster), disaggregated.pods()
-    (other,) = set(before) - {dead}
+    dead, pods = leader(cluster), disaggregated.pods()
     cluster.kubectl("-n", SYSTEM, "delete", "pod", dead, "--grace-period=0", "--force")
-    wait.until(lambda: leader(cluster) == other, "the takeover", 3 * DURATION_SECONDS, every=0.5)
+
+    def taken_over() -> bool:
+        # By the other one, or by the pod that the Deployment makes in the place of the dead one.
+        return leader(cluster) in set(operators(cluster)) - {dead}
+
+    wait.until(taken_over, "the takeover", 3 * DURATION_SECONDS, every=0.5)
 
     # It acts: what is missing comes back.
     disaggregated.kubectl("delete", "service", "demo-router")
