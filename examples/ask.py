@@ -106,8 +106,10 @@ def size(count: float) -> str:
     return f"{count / 2**20:.1f} MiB"
 
 
-def ask(url: str, document: str, max_tokens: int) -> tuple[str, int, float]:
+def ask(url: str, document: str, max_tokens: int, **extra: object) -> tuple[str, int, float]:
     """Stream the answer to standard output; its text, the prompt's tokens, seconds to the first.
+
+    ``extra``: parameters that vLLM has and OpenAI has not.
 
     Raises APIStatusError when the router refuses.
     """
@@ -121,6 +123,7 @@ def ask(url: str, document: str, max_tokens: int) -> tuple[str, int, float]:
         temperature=0,
         stream=True,
         stream_options={"include_usage": True},
+        extra_body=extra,
     )
     words, tokens, first = [], 0, 0.0
     for chunk in stream:
