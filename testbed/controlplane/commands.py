@@ -127,6 +127,9 @@ def controller_manager(pki: Path, config: Path, port: int) -> list[str]:
         f"--cluster-signing-cert-file={pki}/ca.crt",
         f"--cluster-signing-key-file={pki}/ca.key",
         f"--service-cluster-ip-range={SERVICE_CIDR}",
+        # Fake nodes send no heartbeat: by default they and their pods would be taken for dead
+        # for a moment in every minute.
+        "--node-monitor-grace-period=24h",
     ]
 
 
@@ -157,7 +160,5 @@ def kwok(config: Path, stages: Path, port: int) -> list[str]:
         f"--manage-nodes-with-annotation-selector={FAKE_NODE_ANNOTATION}",
         f"--cidr={FAKE_POD_CIDR}",
         "--node-ip=127.0.0.1",
-        # Without a heartbeat the controller manager takes every node for dead after 50 s.
-        "--node-lease-duration-seconds=40",
         f"--server-address=127.0.0.1:{port}",
     ]
