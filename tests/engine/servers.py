@@ -103,6 +103,14 @@ class Server:
     def post(self, body: Mapping[str, Any]) -> httpx.Response:
         return self.client.post("/v1/completions", json={"model": NAME, **body})
 
+    @contextmanager
+    def streamed(self, prompt: Tokens, tokens: int, **fields: Any) -> Iterator[Iterator[int]]:
+        """The answer's tokens as they come; leaving early is the client going away."""
+        wanted = body(prompt, tokens, model=NAME, stream=True, **fields)
+        with self.client.stream("POST", "/v1/completions", json=wanted) as response:
+            assert response.status_code == 200
+            yield _tokens(response)
+
     def metrics(self) -> Metrics:
         return Metrics.parse(self.client.get("/metrics").text)
 
@@ -182,21 +190,17 @@ class Pair:
 
     @contextmanager
     def streamed(self, prompt: Tokens, tokens: int, **fields: Any) -> Iterator[Iterator[int]]:
-        """The answer's tokens as they come; leaving early is the client going away."""
+        """The decode engine's :meth:`Server.streamed`."""
         params = self.prefilled(prompt, **fields)
-        wanted = body(prompt, tokens, kv_transfer_params=params, stream=True, **fields)
-        with self.decode.client.stream(
-            "POST", "/v1/completions", json={"model": NAME, **wanted}
-        ) as response:
-            assert response.status_code == 200
-            yield _stream(response)
+        with self.decode.streamed(prompt, tokens, kv_transfer_params=params, **fields) as answer:
+            yield answer
 
     def outstanding(self) -> float:
         """Exports that the prefill engine keeps."""
         return self.prefill.metrics().value(Metric.EXPORTS)
 
 
-def _stream(response: httpx.Response) -> Iterator[int]:
+def _tokens(response: httpx.Response) -> Iterator[int]:
     for line in response.iter_lines():
         data = line.removeprefix("data: ")
         if not line or data == "[DONE]":

@@ -53,7 +53,7 @@ def _nothing_is_left(engine: EngineProcess) -> Iterator[None]:
 
 
 def test_a_sparse_answer_is_stock_vllms(engine: EngineProcess, stock: Stock, prose: Prose) -> None:
-    ask = Ask(prose.passage(0, 1500), 48)
+    ask = Ask(prose.passage(0, 1000), 48)
     expected = stock.ask(ask)
     run = engine.run(ask)
     assert run.tokens == expected.tokens
@@ -97,7 +97,7 @@ def test_ragged_requests_at_once_get_stock_vllms_answers(
     engine: EngineProcess, stock: Stock, prose: Prose
 ) -> None:
     """More than the engine serves at once, and some come while others decode."""
-    lengths = (40, 1030, 333, 7, 64, 800)
+    lengths = (40, 700, 333, 7, 64, 500)
     asks = [
         Ask(prose.passage(10 + i, length), 20 + 3 * i, after=5 * i)
         for i, length in enumerate(lengths)
@@ -110,7 +110,7 @@ def test_a_prompt_is_prefilled_in_chunks_while_others_decode_sparsely(
     engine: EngineProcess, stock: Stock, prose: Prose
 ) -> None:
     first = Ask(prose.passage(20, 500), 40)
-    second = Ask(prose.passage(21, 5 * CHUNK + 17), 16, after=6)
+    second = Ask(prose.passage(21, 3 * CHUNK + 17), 16, after=6)
     expected = stock.ask(first, second)
     run = engine.run(first, second)
     assert run.tokens == expected.tokens
@@ -151,7 +151,7 @@ def test_an_abort_during_prefill_leaves_nothing(engine: EngineProcess, prose: Pr
 def test_a_second_turn_reuses_the_prompt_and_is_answered_as_without_a_cache(
     engine: EngineProcess, stock: Stock, prose: Prose
 ) -> None:
-    prompt = prose.passage(30, 900)
+    prompt = prose.passage(30, 500)
     first = engine.run(Ask(prompt, 40)).tokens[0]
     turn = Ask((*prompt, *first, *prose.passage(31, 50)), 24)
     expected = stock.ask(turn)
@@ -237,7 +237,7 @@ def test_an_automatic_request_becomes_sparse_when_it_outgrows_the_bound(
 
 
 def test_a_smaller_budget_selects_less(engine: EngineProcess, prose: Prose) -> None:
-    prompt = prose.passage(45, 1000)
+    prompt = prose.passage(45, 700)
     whole = engine.run(Ask(prompt, 16)).counted
     small = engine.run(Ask(prompt, 16, oasis={"budget_tokens": 128})).counted
     assert small.value(Metric.PAGES_SELECTED) == 16 * 128 // BLOCK * PAGES_A_BLOCK

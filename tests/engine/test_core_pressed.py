@@ -69,11 +69,11 @@ def test_preempted_requests_get_stock_vllms_answers(
 def test_a_request_without_room_in_the_fast_tier_is_served_densely_and_counted(
     engine: EngineProcess, stock: Stock, prose: Prose
 ) -> None:
-    asks = [Ask(prose.passage(i, PROMPT - BLOCK), BLOCK) for i in range(4)]
+    asks = [Ask(prose.passage(i, PROMPT), BLOCK) for i in range(4)]
     expected = stock.ask(*asks)
     run = engine.run(*asks)
     assert run.tokens == expected.tokens
-    assert run.counted.value(Metric.FALLBACKS, reason="fast_tier_full") == 1
+    assert run.counted.value(Metric.FALLBACKS, reason="fast_tier_full") > 0
     assert run.counted.value(Metric.STEPS, mode="dense") > 0
     assert run.counted.value(Metric.STEPS, mode="sparse") > 0
     assert run.counted.value(PREEMPTIONS) == 0

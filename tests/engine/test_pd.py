@@ -204,11 +204,7 @@ def test_a_client_that_goes_away_while_kv_is_loaded_releases_the_export(
 ) -> None:
     prompt = prose.passage(14, 2200)
     params = pair.prefilled(prompt)
-    with pair.decode.client.stream(
-        "POST",
-        "/v1/completions",
-        json={"model": NAME, **body(prompt, 100, kv_transfer_params=params, stream=True)},
-    ):
+    with pair.decode.streamed(prompt, 100, kv_transfer_params=params):
         pass
     wait_until_released(pair)
     assert len(tokens_of(pair.ask(prose.passage(13, 100), 4))) == 4
