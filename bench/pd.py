@@ -7,7 +7,8 @@ All are real servers (``python -m oasis_runtime serve``) with the settings of
 the median over prompts of 2,048 tokens of the time to the first token through the pair less the
 time in one role, each prompt new to both and all servers warm. ``bytes_ratio_6k`` is the bytes that
 a dense transfer of a prompt of 6,000 tokens would have moved over those moved at admission and on
-demand until the end of an answer of 64 tokens.
+demand until the end of an answer of 64 tokens. ``idle_cores_*`` is the CPU that an engine burns
+without a request, ``keeping_cores`` what prefill burns while an export waits for its reader.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ from tests.engine.servers import NAME, Pair, Server, free_port, tokens_of
 SHORT, LONG = 2048, 6000
 ANSWER = 64
 REPORT_SECONDS = 30.0
+IDLE_SECONDS = 10.0
 
 
 def server(model: Path, role: Role, folder: Path) -> Server:
@@ -85,6 +87,23 @@ def moved(pair: Pair, prompt: Tokens) -> Metrics:
     return pair.decode.metrics().since(before)
 
 
+def cores(watched: Server) -> float:
+    before = watched.cpu_seconds()
+    time.sleep(IDLE_SECONDS)
+    return (watched.cpu_seconds() - before) / IDLE_SECONDS
+
+
+def idle(pair: Pair, single: Server, prompt: Tokens) -> dict[str, float]:
+    """Cores that the engines burn without work; last what an unread export costs."""
+    found = {
+        "idle_cores_prefill": cores(pair.prefill),
+        "idle_cores_decode": cores(pair.decode),
+        "idle_cores_single": cores(single),
+    }
+    pair.prefilled(prompt)
+    return found | {"keeping_cores": cores(pair.prefill)}
+
+
 def measure(model: Path, repeats: int, folder: Path) -> dict[str, float]:
     prose = Prose.of(model)
     pair = Pair(server(model, Role.PREFILL, folder), server(model, Role.DECODE, folder))
@@ -98,6 +117,7 @@ def measure(model: Path, repeats: int, folder: Path) -> dict[str, float]:
             first_token_seconds(pair, single, prose.passage(1 + i, SHORT)) for i in range(repeats)
         ]
         counted = moved(pair, prose.passage(1 + repeats, LONG))
+        quiet = idle(pair, single, prose.passage(2 + repeats, 500))
     finally:
         pair.stop()
         single.stop()
@@ -106,6 +126,7 @@ def measure(model: Path, repeats: int, folder: Path) -> dict[str, float]:
         "ttft_single_s_2k": statistics.median(alone for _, alone in times),
         "ttft_overhead_s_2k": statistics.median(pd - alone for pd, alone in times),
         **transfer(counted),
+        **quiet,
     }
 
 
