@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
@@ -77,7 +78,9 @@ def test_a_prefill_that_never_becomes_ready_is_told_by_name(world: World) -> Non
     assert "GET /health" in found["message"]
 
 
-def test_a_volume_that_the_kubelet_cannot_mount_is_told_in_its_words(world: World) -> None:
+@pytest.fixture
+def abandoned(world: World) -> Iterator[str]:
+    """Name and label of a node without a kubelet: pods are bound to it and nobody starts them."""
     ready = {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": ""}
     capacity = {"cpu": "8", "memory": "64Gi", "pods": "10"}
     node: dict[str, Any] = {
@@ -86,14 +89,28 @@ def test_a_volume_that_the_kubelet_cannot_mount_is_told_in_its_words(world: Worl
         "metadata": {"name": world.namespace, "labels": {"only": world.namespace}},
         "status": {"capacity": capacity, "allocatable": capacity, "conditions": [ready]},
     }
-    # A node without a kubelet: the pod is bound and nobody starts it.
     world.kubectl("create", "-f", "-", manifest=node)
-    world.kubectl("taint", "node", world.namespace, "node.kubernetes.io/not-ready-")
+    try:
+        # Admission taints every new node until the controller has seen it ready.
+        wait.until(
+            lambda: not world.get("node", world.namespace)["spec"].get("taints"),
+            "a node without taints",
+            60,
+        )
+        yield world.namespace
+    finally:
+        # Pods of other tests must not come here.
+        world.kubectl("delete", "node", world.namespace)
+
+
+def test_a_volume_that_the_kubelet_cannot_mount_is_told_in_its_words(
+    world: World, abandoned: str
+) -> None:
     world.apply(
         "chat",
         spec(
             model={"hostPath": {"path": "/srv/none"}},
-            decode={"nodeSelector": {"only": world.namespace}},
+            decode={"nodeSelector": {"only": abandoned}},
         ),
     )
     pod = world.until_pod("chat", "decode")
@@ -122,7 +139,6 @@ def test_a_volume_that_the_kubelet_cannot_mount_is_told_in_its_words(world: Worl
     found = world.until_condition("chat", "DecodeReady", "False", "PodNotStarted")
     assert complaint in found["message"]
     told_by_event(world, "/srv/none")
-    world.kubectl("delete", "node", world.namespace)
 
 
 def test_an_override_that_the_api_server_refuses_is_told(world: World) -> None:

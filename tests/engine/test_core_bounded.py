@@ -49,7 +49,7 @@ class Pair:
 @pytest.fixture(scope="module")
 def pair(model: Path, prose: Prose) -> Pair:
     """Both serve the same two requests, beside each other."""
-    asks = [Ask(prose.passage(i, 1500 - 200 * i), 40, after=i) for i in range(2)]
+    asks = [Ask(prose.passage(i, 1200 - 200 * i), 36, after=i) for i in range(2)]
     engines = [start(model, BOUNDED), start(model, UNBOUNDED)]
     before = [engine.metrics() for engine in engines]
     for engine in engines:

@@ -58,15 +58,15 @@ def test_accepted_and_rejected_drafts_give_stock_vllms_answer(
     assert run.counted.value(Metric.STEPS, mode="dense") == 0
 
 
-@pytest.mark.parametrize("length", range(3 * BLOCK - 2, 3 * BLOCK + 2))
 def test_drafts_at_the_edge_of_a_block_give_stock_vllms_answer(
-    engine: EngineProcess, stock: Stock, prose: Prose, length: int
+    engine: EngineProcess, stock: Stock, prose: Prose
 ) -> None:
-    ask = Ask(repeating(prose, 2, length), 2 * BLOCK + 8)
-    expected = stock.ask(ask)
-    run = engine.run(ask)
+    lengths = range(3 * BLOCK - 2, 3 * BLOCK + 2)
+    asks = [Ask(repeating(prose, 2, length), 2 * BLOCK + 8) for length in lengths]
+    expected = stock.ask(*asks)
+    run = engine.run(*asks)
     assert run.tokens == expected.tokens
-    assert run.counted.value(DRAFTED) > 0
+    assert 0 < run.counted.value(ACCEPTED) < run.counted.value(DRAFTED)
 
 
 def test_ragged_requests_with_drafts_get_stock_vllms_answers(

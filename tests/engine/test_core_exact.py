@@ -62,13 +62,13 @@ def test_a_sparse_answer_is_stock_vllms(engine: EngineProcess, stock: Stock, pro
     assert run.counted.value(Metric.PAGES_LATE) == 0
 
 
-@pytest.mark.parametrize("length", [BLOCK - 1, BLOCK, BLOCK + 1, 4 * BLOCK - 1, 4 * BLOCK])
-def test_an_answer_that_crosses_blocks_is_stock_vllms(
-    engine: EngineProcess, stock: Stock, prose: Prose, length: int
+def test_answers_that_begin_at_any_edge_of_a_block_are_stock_vllms(
+    engine: EngineProcess, stock: Stock, prose: Prose
 ) -> None:
-    ask = Ask(prose.passage(1, length), 40)
-    expected = stock.ask(ask)
-    assert engine.run(ask).tokens == expected.tokens
+    lengths = (BLOCK - 1, BLOCK, BLOCK + 1, 4 * BLOCK - 1, 4 * BLOCK)
+    asks = [Ask(prose.passage(1, length), 40) for length in lengths]
+    expected = stock.ask(*asks)
+    assert engine.run(*asks).tokens == expected.tokens
 
 
 def test_the_audit_finds_the_whole_mass_and_no_error(engine: EngineProcess, prose: Prose) -> None:
@@ -169,22 +169,16 @@ def test_a_repeated_prompt_reuses_its_blocks_and_gets_the_same_answer(
     assert again.tokens == first.tokens
 
 
-def test_what_was_decoded_sparsely_is_not_found_in_the_cache(
+def test_what_was_decoded_densely_is_found_in_the_cache_and_sparsely_not(
     engine: EngineProcess, prose: Prose
 ) -> None:
-    prompt = prose.passage(33, 2 * BLOCK)
-    answer = engine.run(Ask(prompt, 3 * BLOCK)).tokens[0]
-    (turn,) = engine.run(Ask((*prompt, *answer, 1), 1)).answers
-    assert turn.cached == len(prompt)
-
-
-def test_what_was_decoded_densely_is_found_in_the_cache(
-    engine: EngineProcess, prose: Prose
-) -> None:
-    prompt, dense = prose.passage(34, 2 * BLOCK), {"mode": "dense"}
-    answer = engine.run(Ask(prompt, 3 * BLOCK + 1, oasis=dense)).tokens[0]
-    (turn,) = engine.run(Ask((*prompt, *answer), 1)).answers
-    assert turn.cached == 5 * BLOCK
+    asks = [
+        Ask(prose.passage(33, 2 * BLOCK), 3 * BLOCK + 1),
+        Ask(prose.passage(34, 2 * BLOCK), 3 * BLOCK + 1, oasis={"mode": "dense"}),
+    ]
+    answers = engine.run(*asks).tokens
+    turns = [Ask((*ask.prompt, *answer), 1) for ask, answer in zip(asks, answers, strict=True)]
+    assert [turn.cached for turn in engine.run(*turns).answers] == [2 * BLOCK, 5 * BLOCK]
 
 
 def test_two_requests_share_a_prefix_while_both_decode(
