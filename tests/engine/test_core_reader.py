@@ -97,7 +97,7 @@ def bed() -> Iterator[Bed]:
     )
     importer = PlayedImporter()
     yield Bed(world, importer, Reader(session, cast(Importer, importer), rank=0))
-    world.engine.forget("r")
+    world.engine.requests.forget("r")
     world.close()
 
 
@@ -110,7 +110,7 @@ def test_a_load_that_is_complete_is_received(bed: Bed, whole: bool, mode: Mode) 
     assert bed.poll() == Results(received={"r"})
     assert not bed.reader.waiting
     assert bed.importer.released == (["r"] if whole else [])
-    assert bed.world.engine.is_remote("r") is not whole
+    assert bed.world.engine.requests.is_remote("r") is not whole
 
 
 def test_a_load_whose_peer_goes_is_failed(bed: Bed) -> None:
@@ -129,7 +129,7 @@ def test_a_peer_that_goes_after_the_load_is_reported_in_a_step_that_the_request_
     bed.poll()
     bed.lost()
     assert bed.poll("another") == Results()
-    assert not bed.world.engine.is_remote("r")
+    assert not bed.world.engine.requests.is_remote("r")
     assert bed.poll("r") == Results(invalid_blocks={BLOCKS[1]})
     assert bed.poll("r") == Results()
 
@@ -152,7 +152,7 @@ def test_a_request_that_ends_while_it_is_loaded_is_received_then_released(bed: B
     bed.admitted()
     assert bed.poll() == Results(received={"r"})
     assert bed.importer.released == ["r"]
-    assert not bed.world.engine.is_remote("r")
+    assert not bed.world.engine.requests.is_remote("r")
 
 
 def test_a_request_that_ended_while_it_was_loaded_does_not_fail_with_its_peer(bed: Bed) -> None:

@@ -16,11 +16,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from oasis_runtime.contract import PrefetchConfig, RequestOptions, SelectionConfig
-from oasis_runtime.core.budget import Budget
+from oasis_runtime.contract import PrefetchConfig, SelectionConfig
 from oasis_runtime.core.cap import prefetch_cap
 from oasis_runtime.core.prefetch import Prefetcher
-from oasis_runtime.core.requests import Selection, StepRequest, Tracked
+from oasis_runtime.core.request_table import RequestTable
+from oasis_runtime.core.requests import StepRequest, Tracked
 from oasis_runtime.core.statistics import Statistics
 from oasis_runtime.core.tables import SlotState, Tables
 from oasis_runtime.kernels.contract import F32, I32, I64, U8, Kernels, Rows, SelectFlag
@@ -73,13 +73,10 @@ class SparseEngine:
         self.tables = tables
         self.kernels = kernels
         self.statistics = Statistics()
-        self._selection = selection
+        self.requests = RequestTable(tables, selection)
         self._prefetch_config = prefetch
         g = tables.geometry
         self._prefetcher = Prefetcher(kernels, g.layers, g.page_bytes, prefetch.threads)
-        self._requests: dict[str, Tracked] = {}
-        self._options: dict[str, RequestOptions] = {}
-        self._lanes = list(range(len(tables.selected)))
         self._index = 0
         self._step: Step | None = None
         self._planned = _Planned()
@@ -87,70 +84,6 @@ class SparseEngine:
         self._step_seconds = 0.0
         self.cap = 1.0
         """Share of the budget that a step may load, as last set."""
-
-    # ------------------------------------------------------------------ requests
-
-    def configure(self, request_id: str, options: RequestOptions) -> None:
-        """Overrides for a request; before its first step."""
-        self._options[request_id] = options
-
-    def budget_of(self, request_id: str) -> Budget:
-        options = self._options.get(request_id, RequestOptions())
-        return Budget.of(self._selection, options, self.tables.geometry.block)
-
-    def forget(self, request_id: str) -> None:
-        """The request ended; its blocks may be given to another one."""
-        self.release(request_id)
-        self._options.pop(request_id, None)
-
-    def release(self, request_id: str) -> None:
-        """The request was preempted: as :meth:`forget`, but it will come again as it was asked."""
-        tracked = self._requests.pop(request_id, None)
-        if tracked is not None and tracked.lane is not None:
-            self._lanes.append(tracked.lane)
-
-    def selection_of(self, request_id: str) -> Selection | None:
-        """The set chosen for the request's next token, for a peer to start from."""
-        t = self._requests.get(request_id)
-        if t is None or t.lane is None or t.selection_length == 0:
-            return None
-        return Selection(
-            self.tables.selected[t.lane].copy(),
-            self.tables.count[t.lane].copy(),
-            min(t.window, self.tables.geometry.blocks_for(t.selection_length)),
-            t.selection_length,
-        )
-
-    def adopt(self, request_id: str, selection: Selection, remote: bool) -> None:
-        """Start a request from a peer's selection. ``remote``: some of its pages are not here.
-
-        The pages of the selection, the sinks and the window must be here before its first step.
-        Raises ValueError when the selection cannot be one of this model.
-        """
-        g = self.tables.geometry
-        selection.check(g.layers, g.heads, g.blocks_for(selection.length))
-        t = self._track(request_id)
-        t.parked, t.remote = selection, remote
-
-    def lose(self, request_id: str) -> None:
-        """The peer with the request's other pages is gone: what is not here must be computed."""
-        t = self._requests.get(request_id)
-        if t is not None:
-            t.remote, t.parked, t.selection_length = False, None, 0
-
-    def is_remote(self, request_id: str) -> bool:
-        t = self._requests.get(request_id)
-        return t is not None and t.remote
-
-    @property
-    def tracked(self) -> Mapping[str, Tracked]:
-        return self._requests
-
-    def _track(self, request_id: str) -> Tracked:
-        t = self._requests.get(request_id)
-        if t is None:
-            t = self._requests[request_id] = Tracked(self.budget_of(request_id))
-        return t
 
     # ---------------------------------------------------------------------- step
 
@@ -161,14 +94,11 @@ class SparseEngine:
         self._planned = _Planned()
         self._drop_rewritten(batch)
         for r in batch:
-            t = self._track(r.request_id)
-            if r.computed < t.computed:  # restarted: preempted, and computed again here
-                t.selection_length, t.remote = 0, False
-            t.computed = r.computed
+            self.requests.begin_step(r)
         sparse, room = self._sparse(batch)
         dense = sorted(set(range(len(batch))) - set(sparse))
         selecting = self._selecting(batch, sparse, dense, room)
-        self._pin([(batch[i], self._requests[batch[i].request_id]) for i in sparse])
+        self._pin([(batch[i], self.requests[batch[i].request_id]) for i in sparse])
         self._place(batch, sparse)
         self.statistics.steps["sparse"] += len(sparse)
         self.statistics.steps["dense"] += sum(batch[i].length > batch[i].prompt for i in dense)
@@ -177,12 +107,12 @@ class SparseEngine:
 
     def _sparse(self, batch: Sequence[StepRequest]) -> tuple[Sequence[int], int]:
         """The requests served sparsely in this step, and the slots a layer that they leave."""
-        state = [self._requests[r.request_id] for r in batch]
+        state = [self.requests[r.request_id] for r in batch]
         room, sparse = self.tables.geometry.slots, []
         for i in sorted(range(len(batch)), key=lambda i: not state[i].remote):
             r, t = batch[i], state[i]
             reason = self._dense_reason(r, t, room)
-            if reason is None and not self._adopt_parked(r, t):
+            if reason is None and not self.requests.unpark(t, r.length):
                 reason = "no_selection"
             t.parked = None
             if reason is None:
@@ -203,13 +133,13 @@ class SparseEngine:
         that may become so. One that has no room then must not take slots from the others."""
         selecting = list(sparse)
         for i in dense:
-            r, t = batch[i], self._requests[batch[i].request_id]
+            r, t = batch[i], self.requests[batch[i].request_id]
             t.selection_length, t.crowded = 0, False
             if r.length < r.prompt or r.length < t.budget.dense_up_to:
                 continue
             demand = self._demand(r, t) if self._decodes else 0
             t.crowded = demand > room
-            if not t.crowded and self._give_lane(t):
+            if not t.crowded and self.requests.give_lane(t):
                 room -= demand
                 selecting.append(i)
         return sorted(selecting)
@@ -260,23 +190,6 @@ class SparseEngine:
             return "fast_tier_full"
         return None
 
-    def _adopt_parked(self, r: StepRequest, t: Tracked) -> bool:
-        """Whether the request has a selection, its own or that of a peer."""
-        parked = t.parked
-        if parked is not None and parked.length <= r.length and self._give_lane(t):
-            assert t.lane is not None
-            width = min(parked.blocks.shape[2], self.tables.selected.shape[3])
-            self.tables.selected[t.lane, :, :, :width] = parked.blocks[:, :, :width]
-            self.tables.count[t.lane] = np.minimum(parked.count, min(width, t.budget.selected))
-            t.window = max(parked.window, t.budget.sinks)
-            t.selection_length, t.chosen_at = parked.length, -1
-        return t.lane is not None and t.selection_length > 0
-
-    def _give_lane(self, t: Tracked) -> bool:
-        if t.lane is None and self._lanes:
-            t.lane = self._lanes.pop()
-        return t.lane is not None
-
     def _count_fallback(self, t: Tracked, reason: str) -> None:
         if reason not in t.reasons:
             t.reasons |= {reason}
@@ -304,7 +217,7 @@ class SparseEngine:
         """Bring in what selections name and the step before could not: those that a peer made,
         those of requests that paused, whose pages others could take, and pages that landed since.
         """
-        state = [self._requests[r.request_id] for r in batch]
+        state = [self.requests[r.request_id] for r in batch]
         old = np.array(
             [state[i].landed or state[i].chosen_at < self._index - 1 for i in sparse], np.uint8
         )
@@ -333,7 +246,7 @@ class SparseEngine:
         tables = np.zeros((len(requests), width), np.int32)
         for row, r in zip(tables, requests, strict=True):
             row[: g.blocks_for(r.length)] = r.blocks[: g.blocks_for(r.length)]
-        tracked = [self._requests[r.request_id] for r in requests]
+        tracked = [self.requests[r.request_id] for r in requests]
         return Rows(
             lanes=np.array([t.lane for t in tracked], np.int32),
             tables=tables,
@@ -351,7 +264,7 @@ class SparseEngine:
     ) -> Step:
         """The step's kernel arguments, the same for all layers."""
         g = self.tables.geometry
-        state = [self._requests[r.request_id] for r in batch]
+        state = [self.requests[r.request_id] for r in batch]
         attend_rows = select_rows = None
         width = cap = 0
         budget, flags = np.empty(0, np.int32), np.empty(0, np.uint8)
@@ -476,7 +389,7 @@ class SparseEngine:
         self._step = None
         planned, g = self._planned, self.tables.geometry
         for position, i in enumerate(step.selecting):
-            t = self._requests[step.batch[i].request_id]
+            t = self.requests[step.batch[i].request_id]
             assert step.select_rows is not None
             t.window = int(step.select_rows.window[position])
             t.selection_length, t.chosen_at = step.batch[i].length, step.index
@@ -510,19 +423,14 @@ class SparseEngine:
         """Put a peer's pages int32 [n, 3] of (layer, head, host block) of a request into the host
         tier; those that its next step attends to go on to the fast tier with it."""
         self.kernels.write_pages(pages, data)
-        t = self._requests.get(request_id)
-        if t is not None:
-            t.landed = True
+        self.requests.landed(request_id)
         self.statistics.moved_bytes["remote", "host", reason] += data.size
 
     def check(self) -> None:
         """Raise AssertionError when tables, lanes and requests do not agree."""
         self._prefetcher.drain()
         self.tables.check()
-        held = [t.lane for t in self._requests.values() if t.lane is not None]
-        lanes = sorted([*held, *self._lanes])
-        if lanes != list(range(len(self.tables.selected))):
-            raise AssertionError(f"lanes are lost or shared: {lanes}")
+        self.requests.check()
 
     def close(self) -> None:
         self._prefetcher.close()

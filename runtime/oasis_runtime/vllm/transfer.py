@@ -65,12 +65,12 @@ class Owner:
         tables = engine.tables
         g = tables.geometry
         blocks = np.array(order.blocks, np.int32)
-        selection = engine.selection_of(order.request_id)
+        selection = engine.requests.selection_of(order.request_id)
         if selection is None:  # a short prompt: everything is its window
             nothing = np.zeros((g.layers, g.heads, 0), np.int32)
             count = np.zeros((g.layers, g.heads), np.int32)
             selection = Selection(nothing, count, 0, order.tokens)
-        sinks = engine.budget_of(order.request_id).sinks
+        sinks = engine.requests.budget_of(order.request_id).sinks
         self._exporter.offer(
             Export(
                 request_id=order.request_id,
@@ -259,7 +259,7 @@ class Reader:
             self._importer.release(request_id)
         if not load.cancelled and not load.order.whole:
             selection = load.admission.selection
-            self._session.engine.adopt(request_id, selection, remote=True)
+            self._session.engine.requests.adopt(request_id, selection, remote=True)
             self._remote[request_id] = load.order
 
     def _store(self, event: Landed, order: LoadOrder) -> None:
@@ -283,7 +283,7 @@ class Reader:
         order = self._remote.pop(event.request_id, None)
         if order is not None:
             self._fetching.discard(event.request_id)
-            self._session.engine.lose(event.request_id)
+            self._session.engine.requests.lose(event.request_id)
             self._gone[event.request_id] = order.blocks[order.first]
 
     def stats(self) -> dict[str, Any]:

@@ -51,16 +51,16 @@ class WorkerSide:
     def before_step(self, orders: StepOrders) -> None:
         engine = self._session.engine
         for request_id, options in orders.options.items():
-            engine.configure(request_id, options)
+            engine.requests.configure(request_id, options)
         for export in orders.exports:
             if self._owner is not None:
                 self._owner.offer(export)
         for request_id in (*orders.ended, *orders.preempted):
             if self._reader is not None:
                 self._reader.end(request_id)
-            engine.release(request_id)
+            engine.requests.release(request_id)
         for request_id in orders.ended:
-            engine.forget(request_id)
+            engine.requests.forget(request_id)
         if self._reader is not None:
             for load in orders.loads:
                 self._reader.load(load)

@@ -107,7 +107,7 @@ class Engine:
             engine = worker.session.engine
             engine.check()
             arriving = int((engine.tables.state == SlotState.ARRIVING).sum())
-            return len(engine.tracked), arriving
+            return len(engine.requests), arriving
 
         ((tracked, arriving),) = self._llm.collective_rpc(walk)
         scheduler = self._scheduler()

@@ -155,7 +155,7 @@ def test_summaries_are_installed_at_the_receivers_blocks() -> None:
     sender, receiver = World(100), World(100)
     r = sender.admit("r", 130)
     sender.prefill(r)
-    selection = sender.engine.selection_of("r")
+    selection = sender.engine.requests.selection_of("r")
     assert selection is not None
     theirs, ours = np.array(r.blocks, np.int32), np.arange(3, 12, dtype=np.int32)
     Admission.decode(Admission.of(sender.tables, theirs, selection).encode()).install(

@@ -55,7 +55,7 @@ def test_prefill_steps_are_no_fallback(world: World) -> None:
 
 def test_a_context_that_grows_over_the_bound_is_sparse_from_the_next_step() -> None:
     world = World(AMPLE, selection=AUTO)
-    bound = world.engine.budget_of("r").dense_up_to
+    bound = world.engine.requests.budget_of("r").dense_up_to
     r = world.admit("r", bound - 2)
     world.prefill(r)
     served = [world.decode(r).served["r"] for _ in range(4)]
@@ -71,7 +71,7 @@ def test_a_prompt_over_the_bound_is_sparse_from_its_first_decode_step(world: Wor
 
 
 def test_a_request_may_ask_to_be_dense(world: World) -> None:
-    world.engine.configure("r", RequestOptions(mode="dense"))
+    world.engine.requests.configure("r", RequestOptions(mode="dense"))
     r = world.admit("r", 300)
     world.prefill(r)
     assert world.decode(r).served == {"r": "dense"}
@@ -79,11 +79,11 @@ def test_a_request_may_ask_to_be_dense(world: World) -> None:
 
 
 def test_a_request_may_ask_for_another_budget_up_to_what_a_lane_holds(world: World) -> None:
-    world.engine.configure("r", RequestOptions(budget_tokens=1024))
+    world.engine.requests.configure("r", RequestOptions(budget_tokens=1024))
     r = world.admit("r", 300)
     world.prefill(r)
     world.decode(r)
-    selection = world.engine.selection_of("r")
+    selection = world.engine.requests.selection_of("r")
     assert selection is not None
     assert (selection.count == SMALL.budget_tokens // BLOCK).all()
 
@@ -92,7 +92,7 @@ def test_an_engine_that_only_prefills_chooses_sets_but_keeps_nothing_resident() 
     world = World(AMPLE, decodes=False)
     r = world.admit("r", 300)
     world.prefill(r, chunk=128)
-    selection = world.engine.selection_of("r")
+    selection = world.engine.requests.selection_of("r")
     assert selection is not None
     assert (selection.count == 4).all()
     assert world.tables.resident() == 0
@@ -105,7 +105,7 @@ def test_an_engine_that_only_prefills_chooses_sets_but_keeps_nothing_resident() 
 def test_the_set_is_sinks_then_selection_then_window(world: World) -> None:
     r = world.admit("r", 300)
     world.prefill(r)
-    chosen = world.engine.selection_of("r")
+    chosen = world.engine.requests.selection_of("r")
     assert chosen is not None
     for (_, layer, head), blocks in world.decode(r).attended.items():
         window = range(chosen.window, 301 // BLOCK + 1)
@@ -235,7 +235,7 @@ def test_a_rewritten_block_loses_its_pages_in_all_layers(world: World) -> None:
     # The other request chose its own set, which has the block again, with its own content.
     assert (world.tables.state[np.arange(2)[:, None], resident] == SlotState.RESIDENT).all()
     dense = world.admit("t", 40)
-    world.engine.configure("t", RequestOptions(mode="dense"))
+    world.engine.requests.configure("t", RequestOptions(mode="dense"))
     world.release(other)
     world.step({"t": 40})
     assert block in dense.blocks
@@ -458,7 +458,7 @@ def test_a_page_of_the_next_set_is_never_evicted() -> None:
     for _ in range(40):
         world.decode(r)
         world.engine.check()
-        chosen = world.engine.selection_of("r")
+        chosen = world.engine.requests.selection_of("r")
         assert chosen is not None
         blocks = np.array(r.blocks)
         for layer in range(world.geometry.layers):
@@ -501,7 +501,7 @@ def test_requests_that_paused_find_their_whole_sets_again() -> None:
     world = World(2 * 20, host_blocks=200, selection=wide)
     small = [world.admit("b", 300), world.admit("c", 300)]
     for r in small:
-        world.engine.configure(r.name, RequestOptions(budget_tokens=64))
+        world.engine.requests.configure(r.name, RequestOptions(budget_tokens=64))
         world.prefill(r)
     world.decode(*small)
     world.engine.check()  # their copies are complete
@@ -558,7 +558,7 @@ def admitted(world: World, prompt: int = 400) -> tuple[Request, Selection]:
     owner = World(AMPLE)
     source = owner.admit("r", prompt)
     owner.prefill(source)
-    selection = owner.engine.selection_of("r")
+    selection = owner.engine.requests.selection_of("r")
     assert selection is not None
     r = world.admit("r", prompt)
     world.grow(r, prompt)
@@ -585,7 +585,7 @@ def land(world: World, r: Request, pages: np.ndarray, data: np.ndarray) -> None:
 
 def test_an_adopted_request_attends_to_its_peers_set_from_the_first_step(world: World) -> None:
     r, selection = admitted(world)
-    assert world.engine.is_remote("r")
+    assert world.engine.requests.is_remote("r")
     outcome = world.decode(r)
     assert outcome.served == {"r": "sparse"}
     for (_, layer, head), blocks in outcome.attended.items():
@@ -598,7 +598,7 @@ def test_a_remote_request_wants_only_pages_that_are_absent(world: World) -> None
     wanted = 0
     for _ in range(10):
         wants = world.decode(r).wants.get("r", np.empty((0, 3), np.int32))
-        chosen = world.engine.selection_of("r")
+        chosen = world.engine.requests.selection_of("r")
         assert chosen is not None
         for layer, head, logical in wants:
             assert not world.tables.present[layer, head, r.blocks[logical]]
@@ -627,7 +627,7 @@ def test_a_landed_page_that_is_still_selected_is_resident_for_the_next_step(worl
         land(world, r, wants, np.zeros((len(wants), world.geometry.page_bytes // 4), np.float32))
         world.decode(r)
         world.engine.check()
-        chosen = world.engine.selection_of("r")
+        chosen = world.engine.requests.selection_of("r")
         assert chosen is not None
         for layer, head, logical in wants:
             if logical in chosen.blocks[layer, head]:
@@ -657,8 +657,8 @@ def test_pages_asked_for_besides_the_selection_are_wanted_too(world: World) -> N
 def test_a_request_whose_peer_is_gone_computes_again(world: World) -> None:
     r, _ = admitted(world)
     world.decode(r)
-    world.engine.lose("r")
-    assert not world.engine.is_remote("r")
+    world.engine.requests.lose("r")
+    assert not world.engine.requests.is_remote("r")
     r.computed = 0
     assert world.step({"r": 200}).served == {"r": "dense"}
     world.prefill(r)
@@ -705,10 +705,10 @@ def test_a_selection_that_cannot_be_one_of_this_model_is_refused(
 ) -> None:
     blocks = np.broadcast_to(np.array([2, 5, 9, 11], np.int32), (2, 2, 4))
     good = {"blocks": blocks, "count": np.full((2, 2), 4, np.int32), "window": 20, "length": 400}
-    world.engine.adopt("r", Selection(**good), remote=False)  # type: ignore[arg-type]
+    world.engine.requests.adopt("r", Selection(**good), remote=False)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=message):
-        world.engine.adopt("r", Selection(**(good | change)), remote=False)  # type: ignore[arg-type]
-    world.engine.forget("r")
+        world.engine.requests.adopt("r", Selection(**(good | change)), remote=False)  # type: ignore[arg-type]
+    world.engine.requests.forget("r")
 
 
 # ------------------------------------------------------------------ misuse
@@ -722,9 +722,9 @@ def test_layers_before_the_step_are_refused(world: World) -> None:
 
 
 def test_an_unknown_request_has_no_selection_and_can_be_forgotten(world: World) -> None:
-    assert world.engine.selection_of("nobody") is None
-    assert not world.engine.is_remote("nobody")
-    world.engine.forget("nobody")
+    assert world.engine.requests.selection_of("nobody") is None
+    assert not world.engine.requests.is_remote("nobody")
+    world.engine.requests.forget("nobody")
 
 
 def test_the_default_configuration_keeps_sinks_and_window_of_64_tokens() -> None:

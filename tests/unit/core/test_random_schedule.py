@@ -80,7 +80,7 @@ class Schedule:
         if rng.random() < 0.2:
             mode = rng.choice(["dense", "auto", "sparse"])
             options = RequestOptions(mode=mode, budget_tokens=int(rng.choice([64, 256])))
-            world.engine.configure(name, options)
+            world.engine.requests.configure(name, options)
         r = world.admit(name, int(rng.integers(1, rng.choice([40, 400]))), shares)
         self.shared += bool(r.blocks)
 

@@ -51,7 +51,7 @@ def test_a_lost_lane_is_found() -> None:
     world = World(40)
     r = world.admit("r", 100)
     world.prefill(r)
-    world.engine.tracked["r"].lane = None
+    world.engine.requests["r"].lane = None
     with pytest.raises(AssertionError, match="lanes are lost or shared"):
         world.engine.check()
     world.engine.close()

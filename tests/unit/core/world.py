@@ -122,14 +122,14 @@ class World:
 
     def release(self, r: Request) -> None:
         """The request ended: the engine forgets it and its blocks go to whoever asks next."""
-        self.engine.forget(r.name)
+        self.engine.requests.forget(r.name)
         self._chosen.pop(r.name, None)
         self._give_back(r)
         del self.requests[r.name]
 
     def preempt(self, r: Request) -> None:
         """All blocks are lost, everything is computed again."""
-        self.engine.forget(r.name)
+        self.engine.requests.forget(r.name)
         self._chosen.pop(r.name, None)
         self._give_back(r)
         r.lost = max(r.lost, r.computed)
@@ -192,7 +192,7 @@ class World:
         for name, count in scheduled.items():
             r = self.requests[name]
             r.computed += count - (rejected or {}).get(name, 0)
-            chosen = self.engine.selection_of(name)
+            chosen = self.engine.requests.selection_of(name)
             self._chosen.pop(name, None)
             if chosen is not None:
                 self._chosen[name] = chosen
@@ -203,7 +203,7 @@ class World:
 
     def adopt(self, r: Request, selection: Selection, remote: bool) -> None:
         """As a decode engine does when a prefill engine has sent its admission."""
-        self.engine.adopt(r.name, selection, remote)
+        self.engine.requests.adopt(r.name, selection, remote)
         self._chosen[r.name] = selection
 
     def _check_step(self, step: Step) -> None:
@@ -289,7 +289,7 @@ class World:
 
     def _check_attended(self, layer: int, head: int, blocks: Sequence[int], r: StepRequest) -> None:
         chosen = self._chosen[r.request_id]
-        budget = self.engine.budget_of(r.request_id)
+        budget = self.engine.requests.budget_of(r.request_id)
         total = -(-r.length // BLOCK)
         sinks = list(range(min(budget.sinks, total)))
         window = list(range(max(chosen.window, len(sinks)), total))
@@ -306,7 +306,7 @@ class World:
         """What must hold between any two steps, copies under way or not."""
         t = self.tables
         t.check()
-        lanes = [r.lane for r in self.engine.tracked.values() if r.lane is not None]
+        lanes = [r.lane for r in self.engine.requests.values() if r.lane is not None]
         assert len(lanes) == len(set(lanes)), "two requests keep their sets in one lane"
         layer, slot = np.nonzero(t.state == SlotState.RESIDENT)
         head, block = np.divmod(t.owner[layer, slot], self.geometry.host_blocks)
@@ -321,6 +321,6 @@ class World:
             self.release(r)
         self.engine.check()
         self.check()
-        assert not self.engine.tracked
+        assert not self.engine.requests
         assert sorted(self.free) == list(range(self.geometry.host_blocks))
         self.engine.close()
