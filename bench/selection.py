@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from oasis_runtime.contract import PrefetchConfig, SelectionConfig
+from oasis_runtime.core.bfloat16 import round_up
 from oasis_runtime.core.engine import SparseEngine
 from oasis_runtime.core.geometry import Geometry
 from oasis_runtime.core.requests import StepRequest
@@ -68,7 +69,7 @@ def build(s: Setting, rng: np.random.Generator) -> Bed:
     )
     bounds = np.sort(rng.integers(-127, 128, (2, *tables.low.shape)), axis=0)
     tables.low[:], tables.high[:] = bounds.astype(np.int8)
-    tables.scale[:] = 0.02
+    tables.scale[:] = round_up(np.full(tables.scale.shape, 0.02, np.float32))
     tables.present[:] = 1
     engine = SparseEngine(
         tables,

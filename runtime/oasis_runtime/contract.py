@@ -32,7 +32,7 @@ HEARTBEAT_SECONDS = 5.0
 DRAIN_MARGIN_SECONDS = 15.0
 """Time on top of the longest lease that a draining pod is given to answer and to exit."""
 
-TRANSFER_PROTOCOL_VERSION = 1
+TRANSFER_PROTOCOL_VERSION = 2
 """Engines with another version refuse each other with a sentence; bump on any wire change."""
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from oasis_runtime.core.bfloat16 import widen
 from oasis_runtime.core.requests import Selection
 from oasis_runtime.core.tables import Tables
 from oasis_runtime.kernels.contract import I32
@@ -18,12 +19,13 @@ _HEADER = {"window", "length", "blocks", "layers", "heads", "dim", "selected"}
 
 @dataclass(frozen=True)
 class Admission:
-    """``low``, ``high``: int8 [L, n, H, D]; ``scale``: float32 [L, n, H]; n blocks."""
+    """``low``, ``high``: int8 [L, n, H, D]; ``scale``: bfloat16 [L, n, H] as uint16; n blocks,
+    see :class:`oasis_runtime.core.tables.Tables`."""
 
     selection: Selection
     low: npt.NDArray[np.int8]
     high: npt.NDArray[np.int8]
-    scale: npt.NDArray[np.float32]
+    scale: npt.NDArray[np.uint16]
 
     @staticmethod
     def of(tables: Tables, blocks: I32, selection: Selection) -> Admission:
@@ -71,15 +73,15 @@ class Admission:
         n, layers, heads, dim = (_whole(header, k, 1) for k in ("blocks", "layers", "heads", "dim"))
         window, length, most = (_whole(header, k, 0) for k in ("window", "length", "selected"))
         pages = layers * n * heads
-        sizes = (4 * layers * heads, 4 * layers * heads * most, pages * dim, pages * dim, 4 * pages)
+        sizes = (4 * layers * heads, 4 * layers * heads * most, pages * dim, pages * dim, 2 * pages)
         if sum(sizes) != len(body):
             raise ValueError(f"the admission has {len(body)} bytes of arrays, not {sum(sizes)}")
         ends = np.cumsum(sizes)
         count, chosen, low, high, scale = (
             body[end - size : end] for end, size in zip(ends, sizes, strict=True)
         )
-        scales = np.frombuffer(scale, np.float32)
-        if not np.isfinite(scales).all():
+        scales = np.frombuffer(scale, np.uint16)
+        if not np.isfinite(widen(scales)).all():
             raise ValueError("the admission has a scale that is not a number")
         return Admission(
             Selection(

@@ -8,6 +8,7 @@ from enum import IntEnum
 import numpy as np
 import numpy.typing as npt
 
+from oasis_runtime.core.bfloat16 import ONE
 from oasis_runtime.core.geometry import Geometry
 
 
@@ -32,8 +33,9 @@ class Tables:
       ``state``: uint8 [L, S], :class:`SlotState`.
     - ``present``: uint8 [L, H, V], whether the host tier holds the page (a decode engine's host
       tier lacks the pages that its prefill engine has not sent).
-    - ``low``, ``high``: int8 [L, V, H, D] and ``scale``: float32 [L, V, H]: element-wise bounds of
-      a block's keys are ``scale * low`` and ``scale * high`` (Quest, arXiv 2406.10774).
+    - ``low``, ``high``: int8 [L, V, H, D] and ``scale``: bfloat16 [L, V, H] as uint16: element-wise
+      bounds of a block's keys are ``scale * low`` and ``scale * high`` (Quest, arXiv 2406.10774).
+      The products are exact in float32: 8 bits of one factor and 7 of the other.
     - ``selected``: int32 [R, L, H, M], each lane's selection as ascending logical blocks;
       ``count``: int32 [R, L, H].
     """
@@ -48,7 +50,7 @@ class Tables:
     present: npt.NDArray[np.uint8]
     low: npt.NDArray[np.int8]
     high: npt.NDArray[np.int8]
-    scale: npt.NDArray[np.float32]
+    scale: npt.NDArray[np.uint16]
     selected: npt.NDArray[np.int32]
     count: npt.NDArray[np.int32]
 
@@ -84,7 +86,7 @@ class Tables:
             present=np.zeros(pages, np.uint8),
             low=np.zeros((*rows, g.dim), np.int8),
             high=np.zeros((*rows, g.dim), np.int8),
-            scale=np.ones(rows, np.float32),
+            scale=np.full(rows, ONE, np.uint16),
             selected=np.zeros((lanes, g.layers, g.heads, max_selected), np.int32),
             count=np.zeros((lanes, g.layers, g.heads), np.int32),
         )
@@ -93,7 +95,7 @@ class Tables:
     def summary_bytes(self) -> int:
         """Bytes of summaries of one block over all layers and KV heads."""
         g = self.geometry
-        return g.layers * g.heads * (2 * g.dim + 4)
+        return g.layers * g.heads * (2 * g.dim + 2)
 
     def check(self) -> None:
         """Raise AssertionError unless page table and slots agree in both directions."""

@@ -27,7 +27,7 @@ struct Tables {
   uint8_t* present;      // [layers, heads, blocks]
   int8_t* low;           // [layers, blocks, heads, dim]
   int8_t* high;          // [layers, blocks, heads, dim]
-  float* scale;          // [layers, blocks, heads]
+  uint16_t* scale;       // [layers, blocks, heads], bfloat16
   int32_t* selected;     // [lanes, layers, heads, max_selected]
   int32_t* count;        // [lanes, layers, heads]
 };
@@ -86,6 +86,19 @@ void takeable(const Tables& t, int64_t l, size_t want, std::vector<int32_t>& out
   for (size_t i = 0; i < n; ++i) out.push_back(v[i].second);
 }
 
+// bfloat16: the upper half of a float.
+float widen(uint16_t bits) {
+  uint32_t wide = static_cast<uint32_t>(bits) << 16;
+  float number;
+  std::memcpy(&number, &wide, sizeof number);
+  return number;
+}
+uint16_t round_up(float number) {
+  uint32_t bits;
+  std::memcpy(&bits, &number, sizeof bits);
+  return static_cast<uint16_t>((static_cast<uint64_t>(bits) + 0xffff) >> 16);
+}
+
 #if defined(__x86_64__)
 #define OASIS_CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
 #else
@@ -111,15 +124,17 @@ void bounds(const Tables& t, int64_t l, int64_t h, const int32_t* blocks, int64_
       float acc = 0.f;
 #pragma omp simd reduction(+ : acc)
       for (int64_t d = 0; d < dim; ++d) acc += p[d] * wide[d] + q[d] * wide[dim + d];
-      out[g * n + i] = factor * t.scale[row] * acc;
+      out[g * n + i] = factor * widen(t.scale[row]) * acc;
     }
   }
 }
 
+// The products scale * low and scale * high are exact, so comparing them with the bounds is too.
+OASIS_CLONES
 void quantise(const Tables& t, int64_t l, int64_t b, int64_t h, float* lo, float* hi, bool fresh) {
   int64_t row = (l * t.blocks + b) * t.heads + h;
   int8_t *low = t.low + row * t.dim, *high = t.high + row * t.dim;
-  float old = t.scale[row], top = 0.f;
+  float old = widen(t.scale[row]), top = 0x1p-100f;  // kernels/reference.py:LEAST_TOP
   for (int64_t d = 0; d < t.dim; ++d) {
     if (!fresh) {
       lo[d] = std::min(lo[d], old * low[d]);
@@ -127,14 +142,18 @@ void quantise(const Tables& t, int64_t l, int64_t b, int64_t h, float* lo, float
     }
     top = std::max(top, std::max(std::fabs(lo[d]), std::fabs(hi[d])));
   }
-  float scale = top > 0.f ? top / 127.f : 1.f;
-  // An unchanged value must come back as itself, not one step further out at every update.
-  constexpr float slack = 1e-3f;
+  uint16_t bits = round_up(top / 127.f);
+  if (127.f * widen(bits) < top) ++bits;
+  float scale = widen(bits);
   for (int64_t d = 0; d < t.dim; ++d) {
-    low[d] = static_cast<int8_t>(std::max(-127.f, std::floor(lo[d] / scale + slack)));
-    high[d] = static_cast<int8_t>(std::min(127.f, std::ceil(hi[d] / scale - slack)));
+    float down = std::floor(lo[d] / scale), up = std::ceil(hi[d] / scale);
+    down -= scale * down > lo[d] ? 1.f : 0.f;
+    up += scale * up < hi[d] ? 1.f : 0.f;
+    // No number is out of range but where keys are infinite or not numbers.
+    low[d] = static_cast<int8_t>(std::max(-127.f, down));
+    high[d] = static_cast<int8_t>(std::min(127.f, up));
   }
-  t.scale[row] = scale;
+  t.scale[row] = bits;
 }
 
 struct Missing {

@@ -8,11 +8,12 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import numpy.typing as npt
 
+from oasis_runtime.core.bfloat16 import round_up, widen
 from oasis_runtime.core.tables import SlotState, Tables
 from oasis_runtime.kernels.contract import F32, I32, I64, U8, Rows, Selected, SelectFlag
 
-_SLACK = np.float32(1e-3)
-"""Of a quantisation step: a value that is a multiple of the scale must come back as itself."""
+LEAST_TOP = np.float32(2.0**-100)
+"""Keys nearer to zero than this count as this far from it: their scale would not be a number."""
 
 
 class ReferenceKernels:
@@ -39,16 +40,24 @@ class ReferenceKernels:
                 low = key[first:end, head].min(axis=0)
                 high = key[first:end, head].max(axis=0)
                 if position > 0:
-                    scale = self._t.scale[layer, block, head]
+                    scale = self._scale(layer, block, head)
                     low = np.minimum(low, scale * self._t.low[layer, block, head])
                     high = np.maximum(high, scale * self._t.high[layer, block, head])
-                top = max(np.abs(low).max(), np.abs(high).max())
-                scale = np.float32(top / np.float32(127)) if top > 0 else np.float32(1)
-                # Rounded outwards, so that the bounds stay bounds.
-                self._t.low[layer, block, head] = np.maximum(-127, np.floor(low / scale + _SLACK))
-                self._t.high[layer, block, head] = np.minimum(127, np.ceil(high / scale - _SLACK))
-                self._t.scale[layer, block, head] = scale
+                # 127 steps must reach the farthest bound, and each bound is rounded outwards: what
+                # is stored is never inside the keys, and a multiple of the scale stays itself.
+                top = np.float32(max(np.abs(low).max(), np.abs(high).max(), LEAST_TOP))
+                bits = int(round_up(np.array([top / np.float32(127)], np.float32))[0])
+                bits += bool(np.float32(127) * widen(np.array([bits], np.uint16))[0] < top)
+                self._t.scale[layer, block, head] = bits
+                scale = self._scale(layer, block, head)
+                down, up = np.floor(low / scale), np.ceil(high / scale)
+                self._t.low[layer, block, head] = down - (scale * down > low)
+                self._t.high[layer, block, head] = up + (scale * up < high)
                 self._t.present[layer, head, block] = 1
+
+    def _scale(self, layer: int, block: int, head: int) -> np.float32:
+        bits = self._t.scale[layer, block : block + 1, head]
+        return np.float32(widen(bits)[0])
 
     def _runs(self, slots: I64) -> Iterator[tuple[int, int]]:
         """Ranges of consecutive tokens that lie in one block."""
@@ -204,7 +213,7 @@ class ReferenceKernels:
 
     def masses(self, layer: int, head: int, blocks: I32, query: F32, softmax_scale: float) -> F32:
         """Score of host blocks int32 [n] for the query [G, D] of one KV head: float32 [n]."""
-        scale = self._t.scale[layer, blocks, head][:, None]
+        scale = widen(self._t.scale[layer, blocks, head])[:, None]
         low = scale * self._t.low[layer, blocks, head].astype(np.float32)
         high = scale * self._t.high[layer, blocks, head].astype(np.float32)
         bound = np.float32(softmax_scale) * np.stack(

@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+import pytest
 from hypothesis import strategies as st
 
+from oasis_runtime.core.bfloat16 import round_up
 from oasis_runtime.core.geometry import Geometry
 from oasis_runtime.core.tables import SlotState, Tables
-from oasis_runtime.kernels.contract import I32, Rows
+from oasis_runtime.kernels.contract import I32, Kernels, Rows
 from oasis_runtime.kernels.cpu import CpuKernels
 from oasis_runtime.kernels.reference import ReferenceKernels
 
+Make = Callable[[Tables], Kernels]
+IMPLEMENTATIONS: Mapping[str, Make] = {"cpu": CpuKernels}
+"""Whatever is listed here has to do what the reference does."""
+
+every_implementation = pytest.mark.parametrize(
+    "make", IMPLEMENTATIONS.values(), ids=IMPLEMENTATIONS
+)
 LANES = 4
 STEP = 9
 """The step that a case is in; pages were last selected in this one or before."""
@@ -29,7 +39,10 @@ class State:
 
 @dataclass(frozen=True)
 class Case:
-    """Two equal states and the generator that everything else of the case comes from."""
+    """Two equal states and the generator that everything else of the case comes from.
+
+    ``expected`` is for the reference, ``actual`` for the implementation under test.
+    """
 
     geometry: Geometry
     expected: State
@@ -40,9 +53,8 @@ class Case:
     def reference(self) -> ReferenceKernels:
         return ReferenceKernels(self.expected.tables)
 
-    @property
-    def cpu(self) -> CpuKernels:
-        return CpuKernels(self.actual.tables)
+    def tested(self, make: Make) -> Kernels:
+        return make(self.actual.tables)
 
     def assert_same(self) -> None:
         """Every table, both tiers included, is the same for both kernels."""
@@ -122,7 +134,7 @@ def _scatter(state: State, rng: np.random.Generator) -> None:
     t.present[:] = rng.random(t.present.shape) < 0.8
     bounds = np.sort(rng.integers(-127, 128, (2, *t.low.shape)), axis=0)
     t.low[:], t.high[:] = bounds.astype(np.int8)
-    t.scale[:] = rng.uniform(0.001, 0.02, t.scale.shape)
+    t.scale[:] = round_up(rng.uniform(0.001, 0.02, t.scale.shape).astype(np.float32))
     fill = rng.random()
     for layer in range(g.layers):
         pages = rng.permutation(g.heads * g.host_blocks)
@@ -148,20 +160,25 @@ GEOMETRIES: st.SearchStrategy[Geometry] = st.builds(
     heads=st.integers(1, 4),
     group=st.integers(1, 8),
     dim=st.sampled_from((64, 80, 128)),
-    block=st.sampled_from((16, 32)),
+    block=st.sampled_from((4, 8, 16, 32)),
     element_bytes=st.sampled_from((2, 4)),
     host_blocks=st.integers(1, 12),
     slots=st.integers(4, 60),
 )
+FEW = st.integers(1, 12)
 
 
 @st.composite
-def cases(draw: st.DrawFn, geometries: st.SearchStrategy[Geometry] = GEOMETRIES) -> Case:
+def cases(
+    draw: st.DrawFn,
+    geometries: st.SearchStrategy[Geometry] = GEOMETRIES,
+    selected: st.SearchStrategy[int] = FEW,
+) -> Case:
     geometry = draw(geometries)
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     g = geometry
     host = rng.integers(0, 256, (g.layers, g.host_blocks, g.heads, g.page_bytes), np.uint8)
-    state = empty(geometry, host, max_selected=draw(st.integers(1, 12)))
+    state = empty(geometry, host, max_selected=draw(selected))
     _scatter(state, rng)
     state.tables.check()
     return Case(geometry, state, _copy(state), rng)

@@ -1,4 +1,4 @@
-"""Every method of the CPU kernels does to all tables what the reference does."""
+"""Every method of every implementation does to all tables what the reference does."""
 
 from __future__ import annotations
 
@@ -7,12 +7,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from oasis_runtime.core.geometry import Geometry
 from oasis_runtime.core.tables import SlotState
 from oasis_runtime.kernels.contract import I32, I64, U8, Rows, Selected, SelectFlag
-from tests.unit.kernels.states import STEP, Case, cases
+from tests.unit.kernels.states import STEP, Case, Make, cases, every_implementation
 
 SLOW = (HealthCheck.too_slow,)
 """A machine that is busy with something else is no failure."""
+
+HALF, NOT_A_NUMBER = 0x3F00, 0x7FC0
+"""Scales: bfloat16, see :class:`oasis_runtime.core.tables.Tables`."""
 
 many = settings(max_examples=60, deadline=None, suppress_health_check=SLOW)
 
@@ -34,90 +38,96 @@ def chunks(case: Case) -> list[I64]:
     return calls
 
 
+@every_implementation
 @given(cases())
 @many
-def test_summaries_of_ragged_chunks(case: Case) -> None:
+def test_summaries_of_ragged_chunks(make: Make, case: Case) -> None:
     g = case.geometry
     for slots in chunks(case):
         key = case.rng.standard_normal((len(slots), g.heads, g.dim), np.float32)
         layer = case.layer()
         case.reference.summarize(layer, key, slots)
-        case.cpu.summarize(layer, key, slots)
+        case.tested(make).summarize(layer, key, slots)
     case.assert_same()
 
 
+@every_implementation
 @given(cases())
 @many
-def test_drop_forgets_pages_and_frees_their_slots(case: Case) -> None:
+def test_drop_forgets_pages_and_frees_their_slots(make: Make, case: Case) -> None:
     blocks = case.some_blocks()
     case.reference.drop(blocks)
-    case.cpu.drop(blocks)
+    case.tested(make).drop(blocks)
     case.assert_same()
     case.actual.tables.check()
     assert (case.actual.tables.slot_of[:, :, blocks] == -1).all()
 
 
+@every_implementation
 @given(cases())
 @many
-def test_pin_makes_blocks_resident_or_changes_nothing(case: Case) -> None:
+def test_pin_makes_blocks_resident_or_changes_nothing(make: Make, case: Case) -> None:
     blocks = case.some_blocks()
     try:
         copied = case.reference.pin(blocks, STEP)
     except MemoryError:
         with pytest.raises(MemoryError, match="fast_bytes"):
-            case.cpu.pin(blocks, STEP)
+            case.tested(make).pin(blocks, STEP)
     else:
-        assert case.cpu.pin(blocks, STEP) == copied
+        assert case.tested(make).pin(blocks, STEP) == copied
         assert (case.actual.tables.slot_of[:, :, blocks] >= 0).all()
     case.assert_same()
     case.actual.tables.check()
 
 
+@every_implementation
 @given(cases())
 @many
-def test_place_gives_slots_to_adopted_selections(case: Case) -> None:
+def test_place_gives_slots_to_adopted_selections(make: Make, case: Case) -> None:
     rows = case.requests(case.geometry.host_blocks)
     case.choose(rows)
     old = case.rng.integers(0, 2, len(rows), np.uint8)
     expected = case.reference.place(rows, old, STEP)
-    np.testing.assert_array_equal(case.cpu.place(rows, old, STEP), expected)
+    np.testing.assert_array_equal(case.tested(make).place(rows, old, STEP), expected)
     case.assert_same()
     case.actual.tables.check()
 
 
+@every_implementation
 @given(cases())
 @many
-def test_fast_slots_of_tokens_and_padding(case: Case) -> None:
+def test_fast_slots_of_tokens_and_padding(make: Make, case: Case) -> None:
     g = case.geometry
     slots = case.rng.integers(-1, g.host_blocks * g.block, 40)
     layer = case.layer()
     expected = case.reference.fast_slots(layer, slots)
-    np.testing.assert_array_equal(case.cpu.fast_slots(layer, slots), expected)
+    np.testing.assert_array_equal(case.tested(make).fast_slots(layer, slots), expected)
 
 
+@every_implementation
 @given(cases(), st.booleans())
 @many
-def test_rows_over_slots(case: Case, complete: bool) -> None:
+def test_rows_over_slots(make: Make, case: Case, complete: bool) -> None:
     g = case.geometry
     rows = case.requests(min(g.host_blocks, 6))
     case.choose(rows)
     if complete:
-        make_local_resident(case, rows)
+        make_local_resident(make, case, rows)
     layer, width = case.layer(), rows.tables.shape[1]
     try:
         expected = case.reference.rows(layer, rows, width)
     except LookupError:
         with pytest.raises(LookupError, match=f"layer {layer}"):
-            case.cpu.rows(layer, rows, width)
+            case.tested(make).rows(layer, rows, width)
         return
-    table, lengths, late = case.cpu.rows(layer, rows, width)
+    table, lengths, late = case.tested(make).rows(layer, rows, width)
     np.testing.assert_array_equal(table, expected[0])
     np.testing.assert_array_equal(lengths, expected[1])
     assert late == expected[2]
     case.assert_same()
 
 
-def make_local_resident(case: Case, rows: Rows) -> None:
+def make_local_resident(make: Make, case: Case, rows: Rows) -> None:
     """Pin sinks and windows where they fit, so that rows() has what it needs."""
     g = case.geometry
     parts = [
@@ -131,7 +141,7 @@ def make_local_resident(case: Case, rows: Rows) -> None:
         state.tables.state[state.tables.state == SlotState.ARRIVING] = SlotState.RESIDENT
     if len(blocks) * g.heads <= g.slots:
         case.reference.pin(blocks, STEP)
-        case.cpu.pin(blocks, STEP)
+        case.tested(make).pin(blocks, STEP)
 
 
 @st.composite
@@ -145,16 +155,17 @@ def selections(draw: st.DrawFn) -> tuple[Case, Rows, I32, U8, int]:
     return case, rows, budget, flags, draw(st.sampled_from((1, 2, 5, 1000)))
 
 
+@every_implementation
 @given(selections())
 @settings(max_examples=150, deadline=None, suppress_health_check=SLOW)
-def test_select(drawn: tuple[Case, Rows, I32, U8, int]) -> None:
+def test_select(make: Make, drawn: tuple[Case, Rows, I32, U8, int]) -> None:
     case, rows, budget, flags, cap = drawn
     g, layer = case.geometry, case.layer()
     query = case.rng.standard_normal((len(rows), g.heads, g.group, g.dim), np.float32)
     scale = g.dim**-0.5
     step = STEP + int(case.rng.integers(2))
     expected = case.reference.select(layer, rows, query, scale, budget, flags, cap, step)
-    actual = case.cpu.select(layer, rows, query, scale, budget, flags, cap, step)
+    actual = case.tested(make).select(layer, rows, query, scale, budget, flags, cap, step)
     if not same_sets(case, layer, rows, query, scale):
         return  # a tie within rounding: what follows from it differs too
     np.testing.assert_array_equal(actual.loads, expected.loads)
@@ -188,9 +199,83 @@ def same_sets(case: Case, layer: int, rows: Rows, query: np.ndarray, scale: floa
     return same
 
 
+LONG = st.builds(
+    Geometry,
+    layers=st.just(1),
+    heads=st.integers(1, 2),
+    group=st.integers(1, 8),
+    dim=st.sampled_from((64, 80, 128)),
+    block=st.sampled_from((4, 8, 16, 32)),
+    element_bytes=st.just(2),
+    host_blocks=st.integers(40, 400),
+    slots=st.integers(40, 80),
+)
+"""Contexts of more blocks than any vector is wide."""
+
+
+@every_implementation
+@given(cases(LONG, selected=st.integers(1, 100)))
+@settings(max_examples=40, deadline=None, suppress_health_check=SLOW)
+def test_select_in_a_long_context(make: Make, case: Case) -> None:
+    g = case.geometry
+    rows = case.requests(g.host_blocks)
+    query = case.rng.standard_normal((len(rows), g.heads, g.group, g.dim), np.float32)
+    budget = case.rng.integers(0, g.host_blocks + 2, len(rows)).astype(np.int32)
+    flags = np.zeros(len(rows), np.uint8)
+    expected = case.reference.select(0, rows, query, 0.05, budget, flags, 1000, STEP)
+    actual = case.tested(make).select(0, rows, query, 0.05, budget, flags, 1000, STEP)
+    assert actual.selected == expected.selected
+    if same_sets(case, 0, rows, query, 0.05):
+        assert counts(actual) == counts(expected)
+        case.assert_same()
+
+
+@every_implementation
+@given(cases(), st.booleans())
+@many
+def test_a_window_over_everything_leaves_an_empty_set_and_no_window_a_full_one(
+    make: Make, case: Case, full: bool
+) -> None:
+    g = case.geometry
+    rows = case.requests(g.host_blocks)
+    rows.sinks[:], rows.window[:] = 0, g.host_blocks if full else 0
+    query = case.rng.standard_normal((len(rows), g.heads, g.group, g.dim), np.float32)
+    budget = np.full(len(rows), g.host_blocks, np.int32)
+    flags = np.full(len(rows), SelectFlag.COMPARE, np.uint8)
+    for kernels in (case.reference, case.tested(make)):
+        kernels.select(0, rows, query, 0.1, budget, flags, 1000, STEP)
+    blocks = np.minimum(-(-rows.lengths // g.block), case.actual.tables.selected.shape[3])
+    expected = (blocks if full else 0 * blocks)[:, None]
+    assert (case.actual.tables.count[rows.lanes, 0] == expected).all()
+
+
+@every_implementation
+@given(cases())
+@settings(max_examples=10, deadline=None, suppress_health_check=SLOW)
+def test_nothing_to_do_changes_nothing(make: Make, case: Case) -> None:
+    g, kernels = case.geometry, case.tested(make)
+    none = np.zeros(0, np.int32)
+    rows = Rows(none, np.zeros((0, 1), np.int32), none, none, none)
+    kernels.summarize(0, np.zeros((0, g.heads, g.dim), np.float32), np.zeros(0, np.int64))
+    kernels.drop(none)
+    assert kernels.pin(none, STEP) == 0
+    assert len(kernels.place(rows, np.zeros(0, np.uint8), STEP)) == 0
+    assert len(kernels.fast_slots(0, np.zeros(0, np.int64))) == 0
+    table, lengths, late = kernels.rows(0, rows, 4)
+    assert (len(table), len(lengths), late) == (0, 0, 0)
+    query = np.zeros((0, g.heads, g.group, g.dim), np.float32)
+    found = kernels.select(0, rows, query, 1.0, none, np.zeros(0, np.uint8), 5, STEP)
+    assert (len(found.loads), len(found.wants), found.selected) == (0, 0, 0)
+    kernels.copy(np.zeros((0, 4), np.int32), np.zeros(1, np.int64))
+    kernels.read_pages(np.zeros((0, 3), np.int32), np.zeros(0, np.uint8))
+    kernels.write_pages(np.zeros((0, 3), np.int32), np.zeros(0, np.uint8))
+    case.assert_same()
+
+
+@every_implementation
 @given(cases(), st.integers(1, 12))
 @many
-def test_equal_blocks_are_chosen_lowest_first(case: Case, budget: int) -> None:
+def test_equal_blocks_are_chosen_lowest_first(make: Make, case: Case, budget: int) -> None:
     g = case.geometry
     rows = Rows(
         lanes=np.zeros(1, np.int32),
@@ -200,26 +285,29 @@ def test_equal_blocks_are_chosen_lowest_first(case: Case, budget: int) -> None:
         lengths=np.full(1, g.host_blocks * g.block, np.int32),
     )
     for state in (case.expected, case.actual):
-        state.tables.low[:], state.tables.high[:], state.tables.scale[:] = -3, 5, 0.5
+        state.tables.low[:], state.tables.high[:], state.tables.scale[:] = -3, 5, HALF
     query = case.rng.standard_normal((1, g.heads, g.group, g.dim), np.float32)
     limit, flags = np.array([budget], np.int32), np.zeros(1, np.uint8)
-    for kernels in (case.reference, case.cpu):
+    for kernels in (case.reference, case.tested(make)):
         kernels.select(0, rows, query, 0.1, limit, flags, 1000, STEP)
     count = min(budget, g.host_blocks, case.actual.tables.selected.shape[3])
     assert (case.actual.tables.selected[0, 0, :, :count] == np.arange(count)).all()
     case.assert_same()
 
 
+@every_implementation
 @given(cases())
 @many
-def test_keys_that_are_not_numbers_still_give_a_set_of_the_right_size(case: Case) -> None:
+def test_keys_that_are_not_numbers_still_give_a_set_of_the_right_size(
+    make: Make, case: Case
+) -> None:
     g = case.geometry
     rows = case.requests(g.host_blocks)
-    case.actual.tables.scale[:, ::2] = np.nan
+    case.actual.tables.scale[:, ::2] = NOT_A_NUMBER
     query = case.rng.standard_normal((len(rows), g.heads, g.group, g.dim), np.float32)
     budget = np.full(len(rows), 3, np.int32)
     flags = np.full(len(rows), SelectFlag.CHOOSE_ONLY, np.uint8)
-    case.cpu.select(0, rows, query, 0.1, budget, flags, 1, STEP)
+    case.tested(make).select(0, rows, query, 0.1, budget, flags, 1, STEP)
     used = -(-rows.lengths // g.block)
     first = np.minimum(rows.sinks, used)
     between = np.minimum(np.maximum(rows.window, first), used) - first
@@ -230,14 +318,15 @@ def test_keys_that_are_not_numbers_still_give_a_set_of_the_right_size(case: Case
     )
 
 
+@every_implementation
 @given(cases())
 @many
-def test_copy_fills_slots_and_counts(case: Case) -> None:
+def test_copy_fills_slots_and_counts(make: Make, case: Case) -> None:
     t = case.expected.tables
     layer, slot = np.nonzero(t.state == SlotState.ARRIVING)
     head, block = np.divmod(t.owner[layer, slot], case.geometry.host_blocks)
     moves = np.stack([layer, head, block, slot], axis=1).astype(np.int32)
-    for kernels in (case.reference, case.cpu):
+    for kernels in (case.reference, case.tested(make)):
         progress = np.zeros(1, np.int64)
         kernels.copy(moves, progress)
         assert progress[0] == len(moves)
@@ -245,29 +334,31 @@ def test_copy_fills_slots_and_counts(case: Case) -> None:
     assert not (case.actual.tables.state == SlotState.ARRIVING).any()
 
 
+@every_implementation
 @given(cases())
 @many
-def test_pages_read_and_written(case: Case) -> None:
+def test_pages_read_and_written(make: Make, case: Case) -> None:
     pages = case.some_pages()
     size = (len(pages), case.geometry.page_bytes)
     expected, actual = np.zeros(size, np.uint8), np.zeros(size, np.uint8)
     case.reference.read_pages(pages, expected)
-    case.cpu.read_pages(pages, actual)
+    case.tested(make).read_pages(pages, actual)
     np.testing.assert_array_equal(actual, expected)
     data = case.rng.integers(0, 256, size, np.uint8)
     case.reference.write_pages(pages, data)
-    case.cpu.write_pages(pages, data)
+    case.tested(make).write_pages(pages, data)
     case.assert_same()
 
 
+@every_implementation
 @given(cases())
 @settings(max_examples=5, deadline=None, suppress_health_check=SLOW)
-def test_a_buffer_of_the_wrong_size_or_type_is_refused(case: Case) -> None:
+def test_a_buffer_of_the_wrong_size_or_type_is_refused(make: Make, case: Case) -> None:
     page = np.zeros((1, 3), np.int32)
-    for kernels in (case.reference, case.cpu):
+    for kernels in (case.reference, case.tested(make)):
         with pytest.raises(ValueError, match="1 pages"):
             kernels.read_pages(page, np.zeros(7, np.uint8))
         with pytest.raises(ValueError, match="1 pages"):
             kernels.write_pages(page, np.zeros(7, np.uint8))
     with pytest.raises(TypeError, match="int32"):
-        case.cpu.drop(np.zeros(1, np.int64))
+        case.tested(make).drop(np.zeros(1, np.int64))
