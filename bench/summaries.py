@@ -2,10 +2,11 @@
 
     python bench/summaries.py [--model FOLDER] [--context 4096]
 
-A transformers model reads English prose densely; its queries and keys after the rotary embedding are
-recorded. For queries along the second half of the context, each KV head selects blocks by bounds
-in float32, and by the summaries that the engine keeps. Recall is the share of a query head's softmax
-mass over all keys that falls on the selected blocks, the sinks (64 tokens) and the window (64).
+A transformers model reads English prose densely; its queries and keys after the rotary embedding
+are recorded. For queries along the second half of the context, each KV head selects blocks by
+bounds in float32, and by the summaries that the engine keeps. Recall is the share of a query head's
+softmax mass over all keys that falls on the selected blocks, the sinks (64 tokens) and the window
+(64).
 """
 
 from __future__ import annotations
@@ -42,7 +43,8 @@ CASES = ((16, 512), (16, 1024), (32, 512), (32, 1024))
 
 @dataclass(frozen=True)
 class Recorded:
-    """One layer: ``query`` float32 [n, H, G, D] of the tokens at ``positions``, ``key`` [T, H, D]."""
+    """One layer: ``query`` float32 [n, H, G, D] of the tokens at ``positions``, ``key`` float32
+    [T, H, D]."""
 
     positions: Sequence[int]
     query: F32

@@ -14,6 +14,9 @@ from oasis_runtime.core.tables import Tables
 from oasis_runtime.kernels.contract import F32, I32, I64, U8, Rows, Selected
 
 _LIBRARY = "oasis_runtime.kernels._oasis_cpu"
+_INTERFACE = 2
+"""Same in oasis_cpu.cpp; raise both when the tables or a signature change."""
+_INSTALL = "install the package (pip install .), or in a checkout `pip install --no-deps -e .`"
 
 
 class _Tables(ctypes.Structure):
@@ -58,15 +61,18 @@ def library_path() -> Path:
     """Raises RuntimeError with the remedy when the library has not been built."""
     spec = importlib.util.find_spec(_LIBRARY)
     if spec is None or spec.origin is None:
-        raise RuntimeError(
-            "the CPU kernels are not built: install the package (pip install .), "
-            "or in a checkout `pip install --no-deps -e .`"
-        )
+        raise RuntimeError(f"the CPU kernels are not built: {_INSTALL}")
     return Path(spec.origin)
 
 
 def _load() -> ctypes.CDLL:
     lib = ctypes.CDLL(str(library_path()))
+    try:
+        interface = int(lib.oasis_interface())
+    except AttributeError:  # the first version did not say
+        interface = 1
+    if interface != _INTERFACE:
+        raise RuntimeError(f"{library_path()} was built from another version: {_INSTALL}")
     tables, ptr, i64 = POINTER(_Tables), c_void_p, c_int64
     lib.oasis_summarize.argtypes = (tables, i64, ptr, ptr, i64)
     lib.oasis_drop.argtypes = (tables, ptr, i64)
