@@ -12,6 +12,7 @@ from typing import NoReturn
 import aiohttp
 
 from oasis_operator.cluster.controller import Controller
+from oasis_operator.cluster.devices import Devices
 from oasis_operator.cluster.election import Election
 from oasis_operator.cluster.errors import ApiError
 from oasis_operator.cluster.kinds import OASIS_DEPLOYMENT
@@ -84,6 +85,7 @@ async def _lead(
         server,
         store,
         Prometheus(settings.prometheus_url, session),
+        Devices(server),
         Images(engine=settings.runtime_image, router=settings.router_image),
     )
     controller = Controller(

@@ -75,6 +75,12 @@ LabelValue = Annotated[str, Field(max_length=63)]
 ObjectName = Annotated[
     str, Field(min_length=1, max_length=253, pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$")
 ]
+ResourceName = Annotated[
+    str,
+    Field(
+        max_length=316, pattern=r"^[a-z0-9][-a-z0-9.]*/[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$"
+    ),
+]
 AbsolutePath = Annotated[
     str,
     Field(

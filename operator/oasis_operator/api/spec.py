@@ -12,6 +12,7 @@ from oasis_operator.api.base import (
     LabelValue,
     ObjectName,
     Quantity,
+    ResourceName,
     TierSize,
     rule,
     rules,
@@ -175,11 +176,115 @@ class Toleration(ApiModel):
     toleration_seconds: int | None = None
 
 
+NumaPolicy = Literal["required", "preferred", "none"]
+NumaMode = Literal["auto", "dra", "kubelet"]
+NumaAlign = Literal["numaNode", "pcieRoot"]
+
+
+class Numa(ApiModel):
+    """Placement of an engine's memory, threads and devices inside its node."""
+
+    policy: NumaPolicy = "preferred"
+    """``required`` engines do not start unaligned, ``preferred`` ones report it."""
+    mode: NumaMode = "auto"
+    """Who aligns: ``dra`` claims devices with a common attribute, ``kubelet`` leaves it to the
+    node's topology manager; ``auto`` takes dra where the cluster can, and the status says why."""
+    align: NumaAlign = "numaNode"
+    """What GPU and adapter have in common in mode dra: the NUMA node, or the PCIe root as well."""
+    attribute: Annotated[
+        str, Field(max_length=316, pattern=r"^[a-z0-9][-a-z0-9.]*/[A-Za-z_][A-Za-z0-9_]*$")
+    ] = "resource.kubernetes.io/numaNode"
+    """Attribute of ResourceSlices that holds a device's NUMA node; all drivers must publish it."""
+    scheduler_name: Annotated[str | None, Field(min_length=1, max_length=63)] = None
+    """In mode kubelet: a scheduler that knows the nodes' free NUMA resources."""
+
+
+class RoleNuma(ApiModel):
+    """What differs from ``topology.numa`` for one role."""
+
+    policy: NumaPolicy | None = None
+    mode: NumaMode | None = None
+    align: NumaAlign | None = None
+
+
+class Topology(ApiModel):
+    """Placement inside a node."""
+
+    numa: Numa = Numa()
+
+
+MAX_CLAIMED = 32
+"""Devices in one claim: AllocationResultsMaxSize of resource.k8s.io/v1."""
+
+DeviceCount = Annotated[int, Field(ge=1, le=MAX_CLAIMED)]
+Selector = Annotated[str, Field(min_length=1, max_length=1024)]
+
+
+class Gpu(ApiModel):
+    """GPUs of each engine pod."""
+
+    count: DeviceCount = 1
+    device_class_name: ObjectName = "gpu.nvidia.com"
+    """DeviceClass to claim from in mode dra."""
+    selector: Selector | None = None
+    """CEL expression that a claimed device must fulfil."""
+    resource_name: ResourceName = "nvidia.com/gpu"
+    """Extended resource to ask for in mode kubelet."""
+
+
+class Nic(ApiModel):
+    """RDMA adapters of each engine pod."""
+
+    count: DeviceCount = 1
+    device_class_name: ObjectName = "rdma"
+    """DeviceClass to claim from in mode dra."""
+    selector: Selector | None = None
+    """CEL expression that a claimed device must fulfil."""
+    resource_name: ResourceName | None = None
+    """Extended resource to ask for in mode kubelet; its device plugin must report NUMA nodes."""
+
+
+class Cpus(ApiModel):
+    """CPUs of each engine pod, for itself alone."""
+
+    count: DeviceCount = 1
+    """Whole CPUs: devices of the claim in mode dra, CPU request and limit in mode kubelet."""
+    device_class_name: ObjectName = "dra.cpu"
+    """DeviceClass to claim from in mode dra; one device must be one CPU."""
+    selector: Selector | None = None
+    """CEL expression that a claimed device must fulfil."""
+
+
+class Devices(ApiModel):
+    """What an engine pod computes and sends with, kept together on one NUMA node."""
+
+    model_config = ConfigDict(
+        json_schema_extra=rules(
+            rule(
+                "(has(self.gpu) ? self.gpu.count : 0) + (has(self.nic) ? self.nic.count : 0) + "
+                f"(has(self.cpu) ? self.cpu.count : 0) <= {MAX_CLAIMED}",
+                f"one claim holds at most {MAX_CLAIMED} devices: lower a count",
+            ),
+            rule(
+                "has(self.gpu) || has(self.nic) || has(self.cpu)",
+                "write at least one of gpu, nic and cpu",
+            ),
+        )
+    )
+
+    gpu: Gpu | None = None
+    nic: Nic | None = None
+    cpu: Cpus | None = None
+
+
 class Role(ApiModel):
     """The pods of one role."""
 
     replicas: Annotated[int, Field(ge=1, le=512)] = 1
     resources: Resources | None = None
+    devices: Devices | None = None
+    numa: RoleNuma | None = None
+    """What differs from ``topology.numa``."""
     node_selector: Annotated[dict[str, LabelValue] | None, Field(max_length=32)] = None
     tolerations: Annotated[
         list[Toleration] | None,
@@ -188,19 +293,6 @@ class Role(ApiModel):
     pod_template: dict[str, Any] | None = None
     """``metadata`` (labels, annotations) and ``spec`` of the pod, merged strategically over what
     the operator builds: lists by their usual keys, null deletes."""
-
-
-class Numa(ApiModel):
-    """Placement of an engine's memory and threads relative to its GPU."""
-
-    policy: Literal["required", "preferred", "none"] = "preferred"
-    """``required`` engines do not start unaligned, ``preferred`` ones report it."""
-
-
-class Topology(ApiModel):
-    """Placement inside a node."""
-
-    numa: Numa = Numa()
 
 
 class Router(ApiModel):
@@ -242,12 +334,58 @@ def _memory_holds_the_host_tier(role: str) -> dict[str, str]:
     )
 
 
+def _numa_of(role: str, field: str) -> str:
+    """CEL: what holds for a role, its own or the common setting."""
+    own = f"self.{role}.numa"
+    return f"(has({own}) && has({own}.{field}) ? {own}.{field} : self.topology.numa.{field})"
+
+
+def _claims_something(role: str) -> dict[str, str]:
+    return rule(
+        f"!has(self.{role}) || has(self.{role}.devices) || {_numa_of(role, 'mode')} != 'dra'",
+        f"mode dra needs something to claim: name exactly what in {role}.devices, or use another "
+        "mode",
+        f".{role}",
+    )
+
+
+def _can_be_pinned(role: str) -> dict[str, str]:
+    """Where the kubelet must align, what it does not align is refused at once."""
+    resources, devices = f"self.{role}.resources", f"self.{role}.devices"
+    limits, requests = f"{resources}.limits", f"{resources}.requests"
+
+    def same(name: str) -> str:
+        return (
+            f"(!has({requests}) || !('{name}' in {requests}) || "
+            f"({name!r} in {limits} && isQuantity(string({requests}['{name}'])) && "
+            f"isQuantity(string({limits}['{name}'])) && quantity(string({requests}['{name}']))"
+            f".compareTo(quantity(string({limits}['{name}']))) == 0))"
+        )
+
+    whole = (
+        f"('cpu' in {limits} ? isQuantity(string({limits}['cpu'])) && "
+        f"quantity(string({limits}['cpu'])).isInteger() : has({devices}) && has({devices}.cpu))"
+    )
+    return rule(
+        f"!has(self.{role}) || {_numa_of(role, 'mode')} != 'kubelet' || "
+        f"{_numa_of(role, 'policy')} != 'required' || (has({resources}) && has({limits}) && "
+        f"'memory' in {limits} && {whole} && {same('cpu')} && {same('memory')})",
+        f"the kubelet aligns Guaranteed pods only: write memory and a whole number of cpu into "
+        f"{role}.resources.limits, and equal requests or none",
+        f".{role}.resources",
+    )
+
+
 class Spec(ApiModel):
     """One model served with a sparse KV cache."""
 
     model_config = ConfigDict(
         json_schema_extra=rules(
-            _memory_holds_the_host_tier("prefill"), _memory_holds_the_host_tier("decode")
+            *(
+                make(role)
+                for make in (_memory_holds_the_host_tier, _claims_something, _can_be_pinned)
+                for role in ("prefill", "decode")
+            )
         )
     )
 

@@ -29,6 +29,21 @@ class RoleStatus(ApiModel):
     ready_replicas: int
 
 
+class RolePlacement(ApiModel):
+    """Who allocates the devices of one role's pods."""
+
+    mode: Literal["dra", "kubelet"]
+    why: Annotated[str, Field(max_length=1024)]
+    """What this follows from."""
+
+
+class PlacementStatus(ApiModel):
+    """By role."""
+
+    prefill: RolePlacement | None = None
+    decode: RolePlacement | None = None
+
+
 class Status(ApiModel):
     """What the operator observed last."""
 
@@ -46,6 +61,8 @@ class Status(ApiModel):
     """Share of selected pages that were resident, as last measured."""
     endpoint: str | None = None
     """Base URL of the OpenAI API inside the cluster."""
+    placement: PlacementStatus | None = None
+    """What ``topology.numa.mode`` came to."""
     conditions: Annotated[
         list[Condition] | None,
         Field(

@@ -16,6 +16,7 @@ from oasis_operator.cluster.errors import (
     TooManyRequestsError,
     UnreachableError,
 )
+from oasis_operator.cluster.kinds import CHILDREN, OPTIONAL_CHILDREN, ResourceKind
 from oasis_operator.cluster.queue import DirtyQueue, Key
 from oasis_operator.cluster.reconciler import Reconciler
 from oasis_operator.cluster.refill import refill
@@ -61,16 +62,16 @@ class Controller:
     async def run(self, stop: asyncio.Event) -> None:
         """Works until ``stop`` is set, or until kopf ends by itself."""
         metrics, queue = self._metrics, self._queue
-        await self._refilled()
+        children = await self._refilled()
         metrics.queue_depth.set_function(lambda: queue.depth)
         tasks = [asyncio.create_task(self._work()) for _ in range(WORKERS)]
-        tasks.append(asyncio.create_task(self._resync()))
+        tasks.append(asyncio.create_task(self._resync(children)))
         for task in tasks:
             task.add_done_callback(lambda _: self.failed.set())
         try:
             await kopf.operator(
-                registry=watches(self._store, queue),
-                settings=watch_settings(),
+                registry=watches(self._store, queue, children),
+                settings=watch_settings(children),
                 clusterwide=True,
                 standalone=True,
                 # Else kopf asks for the user's name, and a container's user has none.
@@ -82,24 +83,33 @@ class Controller:
             for task in tasks:
                 task.cancel()
 
-    async def _refilled(self) -> None:
+    async def _children(self) -> tuple[ResourceKind, ...]:
+        """The kinds of objects that this cluster can have."""
+        optional = [kind for kind in OPTIONAL_CHILDREN if await self._server.served(kind)]
+        return (*CHILDREN, *optional)
+
+    async def _refilled(self) -> tuple[ResourceKind, ...]:
         """The first lists: nothing can be done without them."""
         while True:
             try:
-                await refill(self._server, self._store)
+                children = await self._children()
+                await refill(self._server, self._store, children)
             except ApiError as error:
                 log.warning("the first lists: %s", error)
                 await asyncio.sleep(FIRST_LISTS_SECONDS)
             else:
-                return
+                return children
 
-    async def _resync(self) -> None:
+    async def _resync(self, children: tuple[ResourceKind, ...]) -> None:
         for count in itertools.count(1):
             await asyncio.sleep(self._resync_seconds)
             keys = set(self._store.resources())
             if count % RESYNCS_PER_REFILL == 0:
                 try:
-                    keys |= await refill(self._server, self._store)
+                    if await self._children() != children:
+                        log.error("the cluster serves other kinds of objects now: starting anew")
+                        return
+                    keys |= await refill(self._server, self._store, children)
                 except ApiError as error:
                     log.warning("refill: %s", error)
             for key in keys:

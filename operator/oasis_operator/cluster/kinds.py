@@ -53,4 +53,11 @@ CHILDREN = (
     ResourceKind("policy/v1", "PodDisruptionBudget", "poddisruptionbudgets"),
     ResourceKind("networking.k8s.io/v1", "NetworkPolicy", "networkpolicies"),
 )
-CHILD_BY_KIND = {kind.kind: kind for kind in CHILDREN}
+OPTIONAL_CHILDREN = (
+    ResourceKind("resource.k8s.io/v1", "ResourceClaimTemplate", "resourceclaimtemplates"),
+)
+"""Not served by every cluster."""
+CHILD_BY_KIND = {kind.kind: kind for kind in (*CHILDREN, *OPTIONAL_CHILDREN)}
+RESOURCE_SLICE = ResourceKind("resource.k8s.io/v1", "ResourceSlice", "resourceslices")
+DEVICE_CLASS = ResourceKind("resource.k8s.io/v1", "DeviceClass", "deviceclasses")
+RESOURCE_CLAIM = ResourceKind("resource.k8s.io/v1", "ResourceClaim", "resourceclaims")

@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from oasis_operator.api.crd import API_VERSION, KIND
 from oasis_operator.api.resource import InvalidSpecError, OasisDeployment
 from oasis_operator.api.status import Status
+from oasis_operator.cluster.devices import Devices
 from oasis_operator.cluster.errors import RefusedError
 from oasis_operator.cluster.events import event
 from oasis_operator.cluster.kinds import CHILD_BY_KIND, EVENT, OASIS_DEPLOYMENT
@@ -19,9 +20,11 @@ from oasis_operator.cluster.server import ApiServer
 from oasis_operator.cluster.store import Store
 from oasis_operator.desired.build import Desired, Images, desired
 from oasis_operator.desired.metadata import Component, Manifest
+from oasis_operator.desired.placement import Placements, needs_inventory, placements
 from oasis_operator.desired.rollout import decide_rollout
 from oasis_operator.reconcile.conditions import READY, Draft, newly_alarming
 from oasis_operator.reconcile.observed import ObjectKey, Observed
+from oasis_operator.reconcile.placement_condition import UNSCHEDULABLE, withheld
 from oasis_operator.reconcile.plan import plan
 from oasis_operator.reconcile.status import (
     failed,
@@ -32,6 +35,7 @@ from oasis_operator.reconcile.status import (
     status_of,
 )
 from oasis_operator.signals.prometheus import Prometheus
+from oasis_operator.topology.inventory import Inventory
 
 UNREADY_SECONDS = 10.0
 """How soon an OasisDeployment that is not ready is looked at again: some reasons, such as the
@@ -50,12 +54,14 @@ class Reconciler:
         server: ApiServer,
         store: Store,
         prometheus: Prometheus,
+        devices: Devices,
         defaults: Images,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._server = server
         self._store = store
         self._prometheus = prometheus
+        self._devices = devices
         self._defaults = defaults
         self._now = now
 
@@ -78,19 +84,36 @@ class Reconciler:
             await self._report_failure(body, failed("InvalidSpec", str(error)))
             return None
         observed = self._store.observed(key, od.uid)
-        wanted = desired(
-            od,
-            self._images(od, observed),
-            lambda revision: decide_rollout(
-                revision, observed.revisions(), observed.router(), od.spec.updates.strategy
-            ),
-        )
         try:
+            placed = placements(
+                od, await self._inventory(od, observed), observed.proven_allocation()
+            )
+            wanted = self._wanted(od, observed, placed)
             await self._apply(key, wanted, observed)
         except RefusedError as error:
             await self._report_failure(body, failed("ApplyRefused", str(error)))
             raise
-        return await self._report(key, od, wanted)
+        return await self._report(key, od, wanted, placed)
+
+    async def _inventory(self, od: OasisDeployment, observed: Observed) -> Inventory | None:
+        if not needs_inventory(od):
+            return None
+        stuck = any(p.problem and p.problem.reason == UNSCHEDULABLE for p in observed.pods)
+        return await self._devices.inventory(with_claims=stuck)
+
+    def _wanted(self, od: OasisDeployment, observed: Observed, placed: Placements) -> Desired:
+        # Room is made for pods only where there will be some.
+        held = any(placement.hold for placement in placed.values())
+        strategy = "Switch" if held else od.spec.updates.strategy
+        wanted = desired(
+            od,
+            self._images(od, observed),
+            lambda revision: decide_rollout(
+                revision, observed.revisions(), observed.router(), strategy
+            ),
+            placed,
+        )
+        return withheld(wanted, placed, observed)
 
     def _images(self, od: OasisDeployment, observed: Observed) -> Images:
         return Images(
@@ -121,16 +144,19 @@ class Reconciler:
             self._store.forget_object(key, name)
             log.info("deleted %s %s/%s", name.kind, key.namespace, name.name)
 
-    async def _report(self, key: Key, od: OasisDeployment, wanted: Desired) -> float | None:
+    async def _report(
+        self, key: Key, od: OasisDeployment, wanted: Desired, placed: Placements
+    ) -> float | None:
         body = self._store.resource(key)
         if body is None:
             return None
         observed = self._store.observed(key, od.uid)
         signals = await self._prometheus.signals(od)
         complaints = await self._complaints(od, wanted, observed)
-        drafts = judge(od, wanted.rollout, observed, signals, complaints)
+        drafts = judge(od, wanted.rollout, observed, signals, complaints, placed)
         before = _status(body)
-        after = status_of(od, wanted.rollout, observed, signals, drafts, before, _text(self._now()))
+        now = _text(self._now())
+        after = status_of(od, wanted.rollout, observed, signals, drafts, placed, before, now)
         await self._write(body, before, after, drafts)
         return (
             None

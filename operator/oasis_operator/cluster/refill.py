@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from oasis_operator.cluster.kinds import CHILDREN, OASIS_DEPLOYMENT, POD
+from oasis_operator.cluster.kinds import OASIS_DEPLOYMENT, POD, ResourceKind
 from oasis_operator.cluster.queue import Key
 from oasis_operator.cluster.server import ApiServer
 from oasis_operator.cluster.store import Store
 from oasis_operator.desired.metadata import DEPLOYMENT_LABEL
 
 
-async def refill(server: ApiServer, store: Store) -> set[Key]:
+async def refill(server: ApiServer, store: Store, children: tuple[ResourceKind, ...]) -> set[Key]:
     """Reads everything anew; resources last, so that none is there without its objects.
 
     Returns:
@@ -19,7 +19,7 @@ async def refill(server: ApiServer, store: Store) -> set[Key]:
         ApiError: a list could not be read; what was read before it is kept.
     """
     gone: set[Key] = set()
-    for kind in CHILDREN:
+    for kind in children:
         bodies, version = await server.list_all(kind, DEPLOYMENT_LABEL)
         # The API server leaves apiVersion and kind out of the items of a list.
         typed = [{**body, "apiVersion": kind.api_version, "kind": kind.kind} for body in bodies]

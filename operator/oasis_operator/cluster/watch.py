@@ -14,7 +14,7 @@ from typing import Any
 
 import kopf
 
-from oasis_operator.cluster.kinds import CHILDREN, OASIS_DEPLOYMENT, POD, ResourceKind
+from oasis_operator.cluster.kinds import OASIS_DEPLOYMENT, POD, ResourceKind
 from oasis_operator.cluster.queue import DirtyQueue, Key
 from oasis_operator.cluster.store import Store
 from oasis_operator.desired.metadata import DEPLOYMENT_LABEL
@@ -33,7 +33,7 @@ class Backoffs:
             yield 3.0
 
 
-def watch_settings() -> kopf.OperatorSettings:
+def watch_settings(children: tuple[ResourceKind, ...]) -> kopf.OperatorSettings:
     settings = kopf.OperatorSettings()
     settings.posting.enabled = False
     settings.scanning.disabled = True
@@ -41,7 +41,7 @@ def watch_settings() -> kopf.OperatorSettings:
     settings.networking.enforce_retry_after = True
     # Idle workers of seen objects would hold memory for nothing.
     settings.queueing.idle_timeout = 0.5
-    for kind in (*CHILDREN, POD):
+    for kind in (*children, POD):
         selector = kopf_selector(kind)
         settings.watching.label_selectors[selector] = DEPLOYMENT_LABEL
     return settings
@@ -51,7 +51,9 @@ def kopf_selector(kind: ResourceKind) -> tuple[str, str, str]:
     return (kind.group, kind.version, kind.plural)
 
 
-def watches(store: Store, queue: DirtyQueue) -> kopf.OperatorRegistry:
+def watches(
+    store: Store, queue: DirtyQueue, children: tuple[ResourceKind, ...]
+) -> kopf.OperatorRegistry:
     """Handlers for the custom resources, their objects and their pods."""
     registry = kopf.OperatorRegistry()
     kopf.on.login(registry=registry)(_login)
@@ -63,7 +65,7 @@ def watches(store: Store, queue: DirtyQueue) -> kopf.OperatorRegistry:
 
     _watch(registry, queue, OASIS_DEPLOYMENT, store.keep_resource, forget)
     _watch(registry, queue, POD, store.keep_pod, store.drop_pod)
-    for kind in CHILDREN:
+    for kind in children:
         # The API server leaves apiVersion and kind out of the items of a list.
         _watch(
             registry, queue, kind, _typed(kind, store.keep_object), _typed(kind, store.drop_object)

@@ -7,9 +7,11 @@ from dataclasses import dataclass
 
 from oasis_operator.api.resource import OasisDeployment
 from oasis_operator.desired import router_access
+from oasis_operator.desired.claim_template import claim_template
 from oasis_operator.desired.disruption_budget import disruption_budget
 from oasis_operator.desired.metadata import HASH_ANNOTATION, Component, Manifest
 from oasis_operator.desired.network_policy import network_policy
+from oasis_operator.desired.placement import Placements
 from oasis_operator.desired.revision import content_hash
 from oasis_operator.desired.rollout import Rollout
 from oasis_operator.desired.router import router_deployment
@@ -33,15 +35,21 @@ class Desired:
     objects: tuple[Manifest, ...]
 
 
-def desired(od: OasisDeployment, images: Images, decide: Callable[[str], Rollout]) -> Desired:
+def desired(
+    od: OasisDeployment,
+    images: Images,
+    decide: Callable[[str], Rollout],
+    placements: Placements,
+) -> Desired:
     """All objects of ``od``.
 
     Args:
         od: the custom resource.
         images: images to run, already resolved from spec, cluster and defaults.
         decide: revision of the spec -> the step of the rollout that the cluster allows.
+        placements: who places the pods of each role.
     """
-    contents = role_contents(od, images.engine)
+    contents = role_contents(od, images.engine, placements)
     revision = revision_of(contents)
     rollout = decide(revision)
     components = [content.role.component for content in contents]
@@ -55,6 +63,9 @@ def desired(od: OasisDeployment, images: Images, decide: Callable[[str], Rollout
         *(disruption_budget(od, component) for component in (*components, Component.ROUTER)),
     ]
     for content in contents:
+        if placements[content.role.component].mode == "dra":
+            template = claim_template(od, content.role)
+            objects.extend([template] if template else [])
         objects.extend(role_objects(od, content, revision))
     # While another revision serves, the router stays as it is: it may be in another mode.
     if rollout.serving == revision:

@@ -7,6 +7,7 @@ import yaml
 from oasis_operator.api.quantity import quantity_bytes
 from oasis_operator.api.resource import OasisDeployment
 from oasis_operator.desired.model import model_source
+from oasis_operator.desired.numa import numa_settings
 from oasis_operator.desired.roles import RolePlan
 from oasis_runtime.contract import (
     EngineConfig,
@@ -49,7 +50,7 @@ def engine_config(od: OasisDeployment, role: RolePlan) -> EngineConfig:
             ngram_max=kv.prediction.ngram_max,
         ),
         links=LinkConfig(force=kv.links.force),
-        numa=NumaConfig(policy=spec.topology.numa.policy),
+        numa=NumaConfig(policy=numa_settings(od, role).policy),
         extra_args=(*source.args, *(spec.engine.extra_args or ())),
     )
 

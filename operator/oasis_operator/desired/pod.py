@@ -7,6 +7,7 @@ from typing import Any
 
 from oasis_operator.api.resource import OasisDeployment
 from oasis_operator.api.spec import Resources
+from oasis_operator.desired.devices import AllocationMode, with_devices
 from oasis_operator.desired.metadata import Manifest, labels, selector
 from oasis_operator.desired.model import model_source, secret_env
 from oasis_operator.desired.override import merged
@@ -32,14 +33,20 @@ def grace_seconds() -> int:
     return int(PRE_STOP_SECONDS + LEASE_SECONDS + DRAIN_MARGIN_SECONDS)
 
 
-def engine_pod(od: OasisDeployment, role: RolePlan, image: str, config_map: str) -> Manifest:
+def engine_pod(
+    od: OasisDeployment,
+    role: RolePlan,
+    image: str,
+    config_map: str,
+    mode: AllocationMode = "kubelet",
+) -> Manifest:
     """The template without its revision, with the user's override merged over it."""
     template: Manifest = {
         "metadata": {
             "labels": labels(od, role.component),
             "annotations": scrape_annotations(HTTP_PORT),
         },
-        "spec": _pod_spec(od, role, image, config_map),
+        "spec": with_devices(_pod_spec(od, role, image, config_map), od, role, mode),
     }
     template = merged(template, role.spec.pod_template or {})
     # Selectors, the router's discovery and the operator's own watch stand on these.

@@ -15,6 +15,7 @@ from oasis_operator.desired.metadata import (
     selector,
     workload_name,
 )
+from oasis_operator.desired.placement import Placements
 from oasis_operator.desired.pod import engine_pod
 from oasis_operator.desired.revision import content_hash
 from oasis_operator.desired.roles import RolePlan, role_plans
@@ -29,11 +30,15 @@ class RoleContent:
     template: Manifest
 
 
-def role_contents(od: OasisDeployment, image: str) -> tuple[RoleContent, ...]:
+def role_contents(
+    od: OasisDeployment, image: str, placements: Placements
+) -> tuple[RoleContent, ...]:
     """The content of every role."""
     return tuple(
         RoleContent(
-            role, engine_yaml(engine_config(od, role)), engine_pod(od, role, image, config_map="")
+            role,
+            engine_yaml(engine_config(od, role)),
+            engine_pod(od, role, image, config_map="", mode=placements[role.component].mode),
         )
         for role in role_plans(od)
     )

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from oasis_operator.desired.devices import CLAIM, AllocationMode
 from oasis_operator.desired.metadata import COMPONENT_LABEL, REVISION_LABEL, Component, Manifest
 from oasis_operator.desired.pod import ENGINE_CONTAINER
 from oasis_operator.desired.rollout import RevisionState, RouterState
@@ -31,6 +32,8 @@ class DeploymentView:
     revision: str
     component: Component
     images: Mapping[str, str]
+    allocation: AllocationMode | None
+    """How its pods get their devices; ``None`` for pods without any."""
     wanted: int
     ready: int
     available: int
@@ -54,6 +57,7 @@ class DeploymentView:
             revision=metadata["labels"].get(REVISION_LABEL, ""),
             component=Component(metadata["labels"][COMPONENT_LABEL]),
             images={item["name"]: item.get("image", "") for item in containers},
+            allocation=_allocation(spec["template"]["spec"]),
             wanted=spec.get("replicas", 1),
             ready=status.get("readyReplicas") or 0,
             available=status.get("availableReplicas") or 0,
@@ -117,6 +121,19 @@ class Observed:
             for revision, views in engines.items()
         }
 
+    def proven_allocation(self) -> dict[Component, AllocationMode]:
+        """How the serving pods of each role get their devices, once they were complete."""
+        router = self.router_view()
+        return {
+            view.component: view.allocation
+            for view in self.deployments()
+            if router is not None
+            and view.revision == router.revision
+            and view.component is not Component.ROUTER
+            and view.established
+            and view.allocation is not None
+        }
+
     def proven_image(self, component: Component) -> str | None:
         """Image that the serving pods of a component run, once they were complete with it.
 
@@ -131,3 +148,10 @@ class Observed:
             return None
         name = ROUTER_CONTAINER if component is Component.ROUTER else ENGINE_CONTAINER
         return view.images.get(name)
+
+
+def _allocation(pod: Manifest) -> AllocationMode | None:
+    if any(claim["name"] == CLAIM for claim in pod.get("resourceClaims") or ()):
+        return "dra"
+    engine = pod["containers"][0].get("resources") or {}
+    return "kubelet" if any("/" in name for name in engine.get("limits") or {}) else None

@@ -6,14 +6,16 @@ from collections.abc import Mapping
 from typing import Any, Literal, cast
 
 from oasis_operator.api.resource import OasisDeployment
-from oasis_operator.api.status import RoleStatus, Status
+from oasis_operator.api.status import PlacementStatus, RolePlacement, RoleStatus, Status
 from oasis_operator.desired.metadata import Component
 from oasis_operator.desired.model import model_source
+from oasis_operator.desired.placement import Placements
 from oasis_operator.desired.roles import role_plans
 from oasis_operator.desired.rollout import Rollout
 from oasis_operator.desired.service import endpoint
-from oasis_operator.reconcile.conditions import READY, Draft, with_transitions
+from oasis_operator.reconcile.conditions import NUMA_ALIGNED, READY, Draft, with_transitions
 from oasis_operator.reconcile.observed import DeploymentView, Observed
+from oasis_operator.reconcile.placement_condition import numa_with_placement, with_placement
 from oasis_operator.reconcile.ready_condition import ready_condition, router_condition
 from oasis_operator.reconcile.role_condition import role_condition
 from oasis_operator.reconcile.signal_conditions import hit_rate, serving_mode, signal_conditions
@@ -26,26 +28,34 @@ def judge(
     observed: Observed,
     signals: Signals | NoSignals,
     warnings: Mapping[str, str],
+    placements: Placements,
 ) -> list[Draft]:
     """All conditions, the summary first."""
     model = model_source(od.spec.model).told
     parts = [
-        role_condition(
-            plan.component,
-            observed.engine(rollout.target, plan.component),
-            [
-                pod
-                for pod in observed.pods
-                if pod.component == plan.component and pod.revision == rollout.target
-            ],
-            warnings,
-            model,
+        with_placement(
+            role_condition(
+                plan.component,
+                observed.engine(rollout.target, plan.component),
+                [
+                    pod
+                    for pod in observed.pods
+                    if pod.component == plan.component and pod.revision == rollout.target
+                ],
+                warnings,
+                model,
+            ),
+            placements[plan.component],
         )
         for plan in role_plans(od)
     ]
     routers = [pod for pod in observed.pods if pod.component == Component.ROUTER]
     parts.append(router_condition(observed.router_view(), routers, rollout))
-    return [ready_condition(parts), *parts, *signal_conditions(od, signals)]
+    measured = [
+        numa_with_placement(draft, placements) if draft.type == NUMA_ALIGNED else draft
+        for draft in signal_conditions(od, signals)
+    ]
+    return [ready_condition(parts), *parts, *measured]
 
 
 def failed(reason: str, message: str) -> list[Draft]:
@@ -59,6 +69,7 @@ def status_of(
     observed: Observed,
     signals: Signals | NoSignals,
     drafts: list[Draft],
+    placements: Placements,
     before: Status,
     now: str,
 ) -> Status:
@@ -76,6 +87,7 @@ def status_of(
         mode=cast(Literal["sparse", "dense"] | None, mode),
         hit_rate=hit_rate(signals) or before.hit_rate,
         endpoint=endpoint(od),
+        placement=_placement(placements),
         conditions=with_transitions(drafts, before.conditions or [], now, od.generation),
     )
 
@@ -93,6 +105,14 @@ def failed_status(before: Status, drafts: list[Draft], now: str, generation: int
 def status_body(status: Status) -> dict[str, Any]:
     """As the API server stores it."""
     return status.model_dump(by_alias=True, exclude_none=True, mode="json")
+
+
+def _placement(placements: Placements) -> PlacementStatus:
+    told = {
+        component.value: RolePlacement(mode=placement.mode, why=placement.why)
+        for component, placement in placements.items()
+    }
+    return PlacementStatus(**told)
 
 
 def _role(view: DeploymentView | None) -> RoleStatus:

@@ -17,6 +17,7 @@ from pydantic_core import PydanticUndefined
 from bench import readme
 from oasis_operator.api.spec import Resources, SecretKey, Spec
 from oasis_operator.metrics import OperatorMetrics
+from oasis_operator.topology.probe import UNSATISFIABLE, Verdict
 from oasis_runtime.contract import EngineConfig, Metric, RequestOptions
 from oasis_runtime.serve.transfer_params import TransferParams
 
@@ -137,13 +138,13 @@ def test_the_table_of_kv_transfer_params_has_every_field() -> None:
     assert names(DOCS / "transfer.md", "kv_transfer_params") == {*TransferParams.model_fields}
 
 
-REASON_AT = {"Draft": 2, "draft": 1, "Problem": 0, "NoSignals": 0, "failed": 0}
+REASON_AT = {"Draft": 2, "draft": 1, "Problem": 0, "NoSignals": 0, "failed": 0, "Obstacle": 0}
 """Functions of the operator that make a condition, and where they take its reason."""
 
 
 def reasons() -> set[str]:
     """Every reason that the operator's code can give."""
-    found = set()
+    found = {verdict.value for verdict in (*UNSATISFIABLE, Verdict.BUSY)}
     for file in (ROOT / "operator").rglob("*.py"):
         tree = ast.parse(file.read_text())
         constants = {

@@ -11,8 +11,10 @@ from oasis_operator.desired.metadata import (
     COMPONENT_LABEL,
     DEPLOYMENT_LABEL,
     REVISION_LABEL,
+    Component,
     Manifest,
 )
+from oasis_operator.desired.placement import Placement, placements
 from oasis_operator.desired.rollout import Rollout
 from oasis_operator.reconcile.observed import ObjectKey
 
@@ -37,7 +39,12 @@ def serve_target(revision: str) -> Rollout:
 
 
 def built(od: OasisDeployment, images: Images = IMAGES) -> Desired:
-    return desired(od, images, serve_target)
+    return desired(od, images, serve_target, by_kubelet(od))
+
+
+def by_kubelet(od: OasisDeployment) -> dict[Component, Placement]:
+    """The placements of a cluster without dynamic resource allocation."""
+    return placements(od, None, {})
 
 
 def named(objects: Desired, kind: str, name: str) -> Manifest:

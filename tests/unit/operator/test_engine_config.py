@@ -58,6 +58,11 @@ def test_every_field_reaches_every_engine(spec: dict[str, Any], path: str, value
         assert found == value
 
 
+def test_a_role_has_its_own_numa_policy() -> None:
+    prefill, decode = configs(prefill={"numa": {"policy": "required"}})
+    assert (prefill.numa.policy, decode.numa.policy) == ("required", "preferred")
+
+
 def test_the_hubs_revision_comes_before_the_users_arguments() -> None:
     config = configs(
         model={"hub": {"name": "a/b", "revision": "r"}}, engine={"extraArgs": ["--x"]}

@@ -2,9 +2,20 @@ from __future__ import annotations
 
 import pytest
 
+from oasis_operator.desired.build import desired
+from oasis_operator.desired.devices import AllocationMode
 from oasis_operator.desired.metadata import Component
+from oasis_operator.desired.placement import Placement
 from oasis_operator.reconcile.observed import ObjectKey, Observed
-from tests.unit.operator.make import built, deployment, progressed, stored
+from tests.unit.operator.make import (
+    IMAGES,
+    built,
+    by_kubelet,
+    deployment,
+    progressed,
+    serve_target,
+    stored,
+)
 
 
 def observed(*, ready: bool, established: bool) -> Observed:
@@ -56,3 +67,16 @@ def test_an_image_that_never_worked_is_not_kept() -> None:
 def test_an_empty_cluster_has_nothing_to_keep() -> None:
     assert Observed().router() is None
     assert Observed().proven_image(Component.DECODE) is None
+
+
+@pytest.mark.parametrize("mode", ["dra", "kubelet"])
+def test_how_serving_pods_got_their_devices_is_read_off_them(mode: AllocationMode) -> None:
+    od = deployment(decode={"devices": {"gpu": {}}})
+    placed = {component: Placement(mode, "") for component in by_kubelet(od)}
+    live = {
+        key: progressed(body, ready=False, established=True) if key.kind == "Deployment" else body
+        for key, body in stored(desired(od, IMAGES, serve_target, placed)).items()
+    }
+    # Prefill has no devices, so nothing about it is proven.
+    assert Observed(live).proven_allocation() == {Component.DECODE: mode}
+    assert Observed().proven_allocation() == {}

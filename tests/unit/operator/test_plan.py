@@ -15,9 +15,9 @@ from oasis_operator.reconcile.plan import Plan, covers, plan
 from tests.unit.operator.make import (
     IMAGES,
     built,
+    by_kubelet,
     deployment,
     progressed,
-    serve_target,
     stored,
 )
 
@@ -110,16 +110,18 @@ def test_while_the_old_revision_serves_nothing_that_it_needs_goes() -> None:
     old = built(deployment())
     live = {key: _established(body) for key, body in stored(old).items()}
     observed = Observed(live)
+    changed = deployment(prefill=None)
     new = desired(
-        deployment(prefill=None),
+        changed,
         IMAGES,
         lambda target: decide_rollout(target, observed.revisions(), observed.router(), "Switch"),
+        by_kubelet(changed),
     )
     todo = planned(new, live)
     assert new.rollout.serving == old.rollout.target
     assert todo.delete == ()
-    changed = {ObjectKey.of(item).name for item in todo.apply}
-    assert changed == {f"chat-{new.rollout.target}-decode"}
+    written = {ObjectKey.of(item).name for item in todo.apply}
+    assert written == {f"chat-{new.rollout.target}-decode"}
 
 
 def test_a_revision_that_nobody_needs_goes() -> None:
@@ -135,11 +137,12 @@ def test_a_revision_that_nobody_needs_goes() -> None:
 
 
 def test_the_router_is_not_touched_before_its_time() -> None:
-    new = desired(deployment(), IMAGES, lambda r: Rollout(r, "0ld", frozenset({"0ld"})))
+    od = deployment()
+    new = desired(od, IMAGES, lambda r: Rollout(r, "0ld", frozenset({"0ld"})), by_kubelet(od))
     assert "chat-router" not in [
         o["metadata"]["name"] for o in new.objects if o["kind"] == "Deployment"
     ]
-    live = stored(desired(deployment(), IMAGES, serve_target))
+    live = stored(built(od))
     assert ObjectKey("Deployment", "chat-router") not in planned(new, live).delete
 
 

@@ -4,6 +4,8 @@ from typing import Any
 
 import pytest
 
+from oasis_operator.desired.claim_template import claim_template
+from oasis_operator.desired.devices import AllocationMode
 from oasis_operator.desired.pod import engine_pod, grace_seconds
 from oasis_operator.desired.roles import role_plans
 from oasis_runtime.contract import DRAIN_MARGIN_SECONDS, LEASE_SECONDS
@@ -118,3 +120,49 @@ def test_the_override_is_merged_over_the_pod() -> None:
 def test_the_override_cannot_take_the_pod_out_of_its_selectors(label: str) -> None:
     found = template(prefill={"podTemplate": {"metadata": {"labels": {label: "other"}}}})
     assert found["metadata"]["labels"][label] != "other"
+
+
+DEVICES = {
+    "gpu": {"count": 2},
+    "nic": {"resourceName": "example.com/vf"},
+    "cpu": {"count": 16},
+}
+
+
+def allocated(mode: AllocationMode, **spec: Any) -> dict[str, Any]:
+    od = deployment(**spec)
+    found: dict[str, Any] = engine_pod(od, role_plans(od)[0], "runtime:1", "", mode)["spec"]
+    return found
+
+
+def test_by_claim_the_engine_gets_the_devices_of_its_template() -> None:
+    memory = {"limits": {"memory": "32Gi"}}
+    od = deployment(prefill={"devices": DEVICES, "resources": memory})
+    role = role_plans(od)[0]
+    template = claim_template(od, role)
+    assert template is not None
+    spec = engine_pod(od, role, "runtime:1", "", "dra")["spec"]
+    (claim,) = spec["resourceClaims"]
+    assert claim["resourceClaimTemplateName"] == template["metadata"]["name"]
+    assert spec["containers"][0]["resources"] == memory | {"claims": [{"name": claim["name"]}]}
+
+
+def test_by_kubelet_devices_are_resources() -> None:
+    spec = allocated("kubelet", prefill={"devices": DEVICES})
+    counts = {"nvidia.com/gpu": "2", "example.com/vf": "1", "cpu": "16"}
+    assert spec["containers"][0]["resources"] == {"requests": counts, "limits": counts}
+    assert "resourceClaims" not in spec
+
+
+def test_the_roles_own_resources_win() -> None:
+    own = {"limits": {"cpu": 32, "hugepages-1Gi": "8Gi"}, "requests": {"cpu": 32}}
+    spec = allocated("kubelet", prefill={"devices": {"cpu": {"count": 16}}, "resources": own})
+    resources = spec["containers"][0]["resources"]
+    assert resources["limits"] == {"cpu": "32", "hugepages-1Gi": "8Gi"}
+    assert resources["requests"]["cpu"] == "32"
+
+
+def test_a_scheduler_that_knows_numa_nodes_is_for_the_kubelets_mode() -> None:
+    numa = {"topology": {"numa": {"schedulerName": "topo-aware"}}, "prefill": {"devices": DEVICES}}
+    assert allocated("kubelet", **numa)["schedulerName"] == "topo-aware"
+    assert "schedulerName" not in allocated("dra", **numa)

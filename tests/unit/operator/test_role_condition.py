@@ -19,6 +19,7 @@ def view(component: Component = Component.PREFILL, **changes: Any) -> Deployment
         revision="0123abcd",
         component=component,
         images={},
+        allocation=None,
         wanted=1,
         ready=1,
         available=1,

@@ -14,7 +14,7 @@ from oasis_operator.reconcile.status import (
     status_of,
 )
 from oasis_operator.signals.prometheus import NoSignals, Signals
-from tests.unit.operator.make import built, deployment, progressed, stored
+from tests.unit.operator.make import built, by_kubelet, deployment, progressed, stored
 
 NOW = "2026-01-01T00:00:00Z"
 GONE = NoSignals("PrometheusUnreachable", "gone")
@@ -31,8 +31,10 @@ def status(
         for key, body in stored(objects).items()
     }
     observed = Observed(live)
-    drafts = judge(od, objects.rollout, observed, signals, {})
-    return status_of(od, objects.rollout, observed, signals, drafts, before or Status(), NOW)
+    placed = by_kubelet(od)
+    drafts = judge(od, objects.rollout, observed, signals, {}, placed)
+    known = before or Status()
+    return status_of(od, objects.rollout, observed, signals, drafts, placed, known, NOW)
 
 
 def condition(given: Status, kind: str) -> str:
