@@ -24,6 +24,7 @@ from oasis_operator.desired.placement import Placements, needs_inventory, placem
 from oasis_operator.desired.rollout import decide_rollout
 from oasis_operator.reconcile.conditions import READY, Draft, newly_alarming
 from oasis_operator.reconcile.observed import ObjectKey, Observed
+from oasis_operator.reconcile.pause import paused
 from oasis_operator.reconcile.placement_condition import UNSCHEDULABLE, withheld
 from oasis_operator.reconcile.plan import plan
 from oasis_operator.reconcile.status import (
@@ -113,7 +114,7 @@ class Reconciler:
             ),
             placed,
         )
-        return withheld(wanted, placed, observed)
+        return paused(withheld(wanted, placed, observed), observed, self._now())
 
     def _images(self, od: OasisDeployment, observed: Observed) -> Images:
         return Images(
@@ -153,10 +154,10 @@ class Reconciler:
         observed = self._store.observed(key, od.uid)
         signals = await self._prometheus.signals(od)
         complaints = await self._complaints(od, wanted, observed)
-        drafts = judge(od, wanted.rollout, observed, signals, complaints, placed)
+        now = self._now()
+        drafts = judge(od, wanted.rollout, observed, signals, complaints, placed, now)
         before = _status(body)
-        now = _text(self._now())
-        after = status_of(od, wanted.rollout, observed, signals, drafts, placed, before, now)
+        after = status_of(od, wanted.rollout, observed, signals, drafts, placed, before, _text(now))
         await self._write(body, before, after, drafts)
         return (
             None

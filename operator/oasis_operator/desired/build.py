@@ -70,10 +70,11 @@ def desired(
     # While another revision serves, the router stays as it is: it may be in another mode.
     if rollout.serving == revision:
         objects.append(router_deployment(od, images.router, revision))
-    return Desired(rollout, tuple(_marked(item) for item in objects))
+    return Desired(rollout, tuple(marked(item) for item in objects))
 
 
-def _marked(item: Manifest) -> Manifest:
+def marked(item: Manifest) -> Manifest:
     """With the hash of its own content, by which a changed manifest is told from drift."""
-    metadata = item["metadata"] | {"annotations": {HASH_ANNOTATION: content_hash(item, 16)}}
-    return item | {"metadata": metadata}
+    annotations = item["metadata"].get("annotations", {})
+    mark = {HASH_ANNOTATION: content_hash(item, 16)}
+    return item | {"metadata": item["metadata"] | {"annotations": annotations | mark}}

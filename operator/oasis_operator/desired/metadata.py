@@ -15,6 +15,8 @@ DEPLOYMENT_LABEL = f"{GROUP}/deployment"
 COMPONENT_LABEL = f"{GROUP}/component"
 REVISION_LABEL = f"{GROUP}/revision"
 HASH_ANNOTATION = f"{GROUP}/applied-hash"
+WANTED_ANNOTATION = f"{GROUP}/wanted-replicas"
+"""On a Deployment that has fewer replicas for the moment than its role asks for."""
 
 
 class Component(StrEnum):

@@ -7,7 +7,13 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from oasis_operator.desired.devices import CLAIM, AllocationMode
-from oasis_operator.desired.metadata import COMPONENT_LABEL, REVISION_LABEL, Component, Manifest
+from oasis_operator.desired.metadata import (
+    COMPONENT_LABEL,
+    REVISION_LABEL,
+    WANTED_ANNOTATION,
+    Component,
+    Manifest,
+)
 from oasis_operator.desired.pod import ENGINE_CONTAINER
 from oasis_operator.desired.rollout import RevisionState, RouterState
 from oasis_operator.desired.router import ROUTER_CONTAINER
@@ -52,13 +58,14 @@ class DeploymentView:
         conditions = {c["type"]: c for c in status.get("conditions") or []}
         progressing = conditions.get("Progressing", {})
         failing = conditions.get("ReplicaFailure", {})
+        annotations = metadata.get("annotations") or {}
         containers = spec["template"]["spec"]["containers"]
         return cls(
             revision=metadata["labels"].get(REVISION_LABEL, ""),
             component=Component(metadata["labels"][COMPONENT_LABEL]),
             images={item["name"]: item.get("image", "") for item in containers},
             allocation=_allocation(spec["template"]["spec"]),
-            wanted=spec.get("replicas", 1),
+            wanted=int(annotations.get(WANTED_ANNOTATION, spec.get("replicas", 1))),
             ready=status.get("readyReplicas") or 0,
             available=status.get("availableReplicas") or 0,
             updated=status.get("updatedReplicas") or 0,

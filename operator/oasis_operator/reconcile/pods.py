@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from oasis_operator.desired.metadata import COMPONENT_LABEL, REVISION_LABEL
+from oasis_operator.topology.backoff import TOPOLOGY_AFFINITY_ERROR
 
 EX_CONFIG = 78
 """Exit status of an engine that cannot work with its configuration (sysexits.h); the sentence
@@ -44,6 +46,7 @@ class PodView:
     starting: bool
     """Bound to a node, but its container has not been created."""
     problem: Problem | None
+    created: datetime
 
     @classmethod
     def of(cls, body: Mapping[str, Any]) -> PodView:
@@ -60,6 +63,7 @@ class PodView:
             terminating=metadata.get("deletionTimestamp") is not None,
             starting=_is_starting(status, conditions),
             problem=None if ready else _problem(status, conditions),
+            created=datetime.fromisoformat(metadata["creationTimestamp"]),
         )
 
 
@@ -89,7 +93,13 @@ def _problem(
 ) -> Problem | None:
     if status.get("phase") == "Failed" and status.get("reason"):
         # The kubelet refused or evicted it: TopologyAffinityError, UnexpectedAdmissionError, ...
-        return Problem(status["reason"], _short(status.get("message", "")))
+        told = _short(status.get("message", ""))
+        if status["reason"] == TOPOLOGY_AFFINITY_ERROR:
+            told = (
+                f"{told}: its node has no NUMA node with room for it; ask for less, or name a "
+                "scheduler that knows NUMA nodes in topology.numa.schedulerName"
+            )
+        return Problem(status["reason"], told)
     scheduled = conditions.get("PodScheduled", {})
     if scheduled.get("status") == "False":
         return Problem(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any, Literal, cast
 
 from oasis_operator.api.resource import OasisDeployment
@@ -10,11 +11,12 @@ from oasis_operator.api.status import PlacementStatus, RolePlacement, RoleStatus
 from oasis_operator.desired.metadata import Component
 from oasis_operator.desired.model import model_source
 from oasis_operator.desired.placement import Placements
-from oasis_operator.desired.roles import role_plans
+from oasis_operator.desired.roles import RolePlan, role_plans
 from oasis_operator.desired.rollout import Rollout
 from oasis_operator.desired.service import endpoint
 from oasis_operator.reconcile.conditions import NUMA_ALIGNED, READY, Draft, with_transitions
 from oasis_operator.reconcile.observed import DeploymentView, Observed
+from oasis_operator.reconcile.pause import with_pause
 from oasis_operator.reconcile.placement_condition import numa_with_placement, with_placement
 from oasis_operator.reconcile.ready_condition import ready_condition, router_condition
 from oasis_operator.reconcile.role_condition import role_condition
@@ -29,24 +31,11 @@ def judge(
     signals: Signals | NoSignals,
     warnings: Mapping[str, str],
     placements: Placements,
+    now: datetime,
 ) -> list[Draft]:
     """All conditions, the summary first."""
-    model = model_source(od.spec.model).told
     parts = [
-        with_placement(
-            role_condition(
-                plan.component,
-                observed.engine(rollout.target, plan.component),
-                [
-                    pod
-                    for pod in observed.pods
-                    if pod.component == plan.component and pod.revision == rollout.target
-                ],
-                warnings,
-                model,
-            ),
-            placements[plan.component],
-        )
+        _role_condition(od, plan, rollout.target, observed, warnings, placements, now)
         for plan in role_plans(od)
     ]
     routers = [pod for pod in observed.pods if pod.component == Component.ROUTER]
@@ -56,6 +45,27 @@ def judge(
         for draft in signal_conditions(od, signals)
     ]
     return [ready_condition(parts), *parts, *measured]
+
+
+def _role_condition(
+    od: OasisDeployment,
+    plan: RolePlan,
+    revision: str,
+    observed: Observed,
+    warnings: Mapping[str, str],
+    placements: Placements,
+    now: datetime,
+) -> Draft:
+    component = plan.component
+    draft = role_condition(
+        component,
+        observed.engine(revision, component),
+        [p for p in observed.pods if p.component == component and p.revision == revision],
+        warnings,
+        model_source(od.spec.model).told,
+    )
+    draft = with_pause(draft, component, revision, observed, now)
+    return with_placement(draft, placements[component])
 
 
 def failed(reason: str, message: str) -> list[Draft]:

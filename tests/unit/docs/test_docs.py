@@ -144,7 +144,7 @@ REASON_AT = {"Draft": 2, "draft": 1, "Problem": 0, "NoSignals": 0, "failed": 0, 
 
 def reasons() -> set[str]:
     """Every reason that the operator's code can give."""
-    found = {verdict.value for verdict in (*UNSATISFIABLE, Verdict.BUSY)}
+    found: set[Any] = {verdict.value for verdict in (*UNSATISFIABLE, Verdict.BUSY)}
     for file in (ROOT / "operator").rglob("*.py"):
         tree = ast.parse(file.read_text())
         constants = {

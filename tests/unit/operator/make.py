@@ -87,6 +87,7 @@ def pod(
     component: str = "prefill",
     revision: str = "0123abcd",
     ready: bool = False,
+    created: str = "2026-01-01T00:00:00Z",
     **status: Any,
 ) -> Manifest:
     """A pod with the given status fields."""
@@ -100,6 +101,7 @@ def pod(
             "namespace": "team",
             "uid": f"uid-of-{name}",
             "resourceVersion": "5",
+            "creationTimestamp": created,
             "labels": {
                 DEPLOYMENT_LABEL: "chat",
                 COMPONENT_LABEL: component,

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 from oasis_operator.desired.metadata import Component
@@ -34,7 +35,8 @@ def view(component: Component = Component.PREFILL, **changes: Any) -> Deployment
 
 
 def waiting_pod(problem: Problem | None = None, name: str = "p-1", **changes: Any) -> PodView:
-    pod = PodView(name, f"uid-{name}", "prefill", "0123abcd", False, False, False, problem)
+    created = datetime(2026, 1, 1, tzinfo=UTC)
+    pod = PodView(name, f"uid-{name}", "prefill", "0123abcd", False, False, False, problem, created)
     return replace(pod, **changes)
 
 

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from datetime import datetime
+
 import pytest
 
 from oasis_operator.api.status import Status
@@ -32,7 +34,8 @@ def status(
     }
     observed = Observed(live)
     placed = by_kubelet(od)
-    drafts = judge(od, objects.rollout, observed, signals, {}, placed)
+    now = datetime.fromisoformat(NOW)
+    drafts = judge(od, objects.rollout, observed, signals, {}, placed, now)
     known = before or Status()
     return status_of(od, objects.rollout, observed, signals, drafts, placed, known, NOW)
 
