@@ -23,6 +23,15 @@ def test_the_examples_are_accepted(world: World, path: Path) -> None:
     assert world.refused(body["metadata"]["name"], body["spec"]) == ""
 
 
+MEMORY = {"memory": "8Gi"}
+PINNED = {"numa": {"mode": "kubelet", "policy": "required"}}
+PINNABLE = {"resources": {"limits": {"cpu": "2000m", **MEMORY}, "requests": {"cpu": 2}}}
+
+
+def test_a_pod_that_the_kubelet_can_pin_is_taken(world: World) -> None:
+    assert world.refused("pinned", spec(topology=PINNED, prefill=PINNABLE, decode=PINNABLE)) == ""
+
+
 @pytest.mark.parametrize(
     ("given", "told"),
     [
@@ -48,6 +57,28 @@ def test_the_examples_are_accepted(world: World, path: Path) -> None:
         (spec(prefill={"resources": {"requests": {"cpu": "fast"}}}), "write a quantity"),
         (spec(topology={"numa": {"policy": "maybe"}}), '"required", "preferred", "none"'),
         (spec(decode={"replica": 2}), 'unknown field "spec.decode.replica"'),
+        (spec(topology={"numa": {"mode": "dra"}}), "name exactly what in decode.devices"),
+        (spec(decode={"devices": {}}), "write at least one of gpu, nic and cpu"),
+        (
+            spec(decode={"devices": {"gpu": {"count": 8}, "cpu": {"count": 32}}}),
+            "at most 32 devices: lower a count",
+        ),
+        (spec(decode={"devices": {"gpu": {"resourceName": "gpu"}}}), "gpu.resourceName"),
+        (
+            spec(topology=PINNED, decode={"resources": {"limits": {"cpu": 2}}}),
+            "write memory and a whole number of cpu into decode.resources.limits",
+        ),
+        (
+            spec(topology=PINNED, decode={"resources": {"limits": {"cpu": "1500m", **MEMORY}}}),
+            "whole number of cpu into decode.resources.limits",
+        ),
+        (
+            spec(
+                topology=PINNED,
+                decode={"resources": {"limits": {"cpu": 2, **MEMORY}, "requests": {"cpu": 1}}},
+            ),
+            "equal requests or none",
+        ),
     ],
     ids=lambda value: value[:30] if isinstance(value, str) else "",
 )

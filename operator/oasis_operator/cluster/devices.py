@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 
-from oasis_operator.cluster.kinds import DEVICE_CLASS, RESOURCE_CLAIM, RESOURCE_SLICE
+from oasis_operator.cluster.kinds import DEVICE_CLASS, NODE, RESOURCE_CLAIM, RESOURCE_SLICE
 from oasis_operator.cluster.server import ApiServer
 from oasis_operator.topology.inventory import Inventory, inventory
 
@@ -43,4 +43,4 @@ class Devices:
         slices, _ = await self._server.list_all(RESOURCE_SLICE, "")
         classes, _ = await self._server.list_all(DEVICE_CLASS, "")
         claims = (await self._server.list_all(RESOURCE_CLAIM, ""))[0] if with_claims else []
-        return inventory(slices, classes, claims)
+        return inventory(slices, classes, claims, await self._server.list_metadata(NODE))

@@ -58,6 +58,7 @@ OPTIONAL_CHILDREN = (
 )
 """Not served by every cluster."""
 CHILD_BY_KIND = {kind.kind: kind for kind in (*CHILDREN, *OPTIONAL_CHILDREN)}
+NODE = ResourceKind("v1", "Node", "nodes")
 RESOURCE_SLICE = ResourceKind("resource.k8s.io/v1", "ResourceSlice", "resourceslices")
 DEVICE_CLASS = ResourceKind("resource.k8s.io/v1", "DeviceClass", "deviceclasses")
 RESOURCE_CLAIM = ResourceKind("resource.k8s.io/v1", "ResourceClaim", "resourceclaims")

@@ -24,6 +24,7 @@ from oasis_operator.desired.metadata import Manifest
 from oasis_operator.metrics import OperatorMetrics
 
 REQUEST_TIMEOUT_SECONDS = 10.0
+METADATA_ONLY = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 FIELD_MANAGER = "oasiskv-operator"
 # Of its own, so that applying the spec never takes the status away, and the other way round.
 STATUS_MANAGER = "oasiskv-operator-status"
@@ -119,6 +120,12 @@ class ApiServer:
         items: list[Manifest] = answer["items"]
         return items, int(answer["metadata"]["resourceVersion"])
 
+    async def list_metadata(self, kind: ResourceKind) -> list[Manifest]:
+        """Names, labels and annotations of all objects of a kind, without what is in them."""
+        answer = await self._request("GET", kind.everywhere, None, {}, accept=METADATA_ONLY)
+        items: list[Manifest] = answer["items"]
+        return items
+
     async def served(self, kind: ResourceKind) -> bool:
         """Whether the API server knows the kind."""
         try:
@@ -136,8 +143,9 @@ class ApiServer:
         body: Manifest | None,
         query: dict[str, str],
         content: str = "application/json",
+        accept: str = "application/json",
     ) -> Manifest:
-        headers = {"Accept": "application/json", "Content-Type": content}
+        headers = {"Accept": accept, "Content-Type": content}
         try:
             request = await self._client.param_serialize(
                 method,

@@ -79,6 +79,8 @@ def _placement(
 ) -> Placement:
     settings = numa_settings(od, role)
     request = claim_request(role.spec, settings)
+    if found is not None:
+        found = found.selected(role.spec.node_selector or {})
     mode, why = _mode(role, settings, request, found, proven)
     if mode == "kubelet" or request is None:
         return _by_kubelet(od, role, settings, why)

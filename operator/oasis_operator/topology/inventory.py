@@ -7,7 +7,7 @@ while some of them are missing the scheduler allocates nothing from it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 Value = int | bool | str
@@ -63,6 +63,19 @@ class Inventory:
     """Pools whose newest generation has not been published as a whole."""
     taken: frozenset[DeviceId] = frozenset()
     """Allocated to a claim."""
+    nodes: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """Labels of the nodes that there are."""
+
+    def selected(self, node_selector: Mapping[str, str]) -> Inventory:
+        """With the devices that pods of this node selector can reach."""
+        if not node_selector:
+            return self
+        chosen = {
+            name for name, labels in self.nodes.items() if node_selector.items() <= labels.items()
+        }
+        return replace(
+            self, devices=tuple(d for d in self.devices if d.node in chosen | {EVERYWHERE})
+        )
 
 
 def selectors_of(body: Mapping[str, Any]) -> tuple[str, ...]:
@@ -74,8 +87,12 @@ def inventory(
     slices: Iterable[Mapping[str, Any]],
     classes: Iterable[Mapping[str, Any]],
     claims: Iterable[Mapping[str, Any]] = (),
+    nodes: Iterable[Mapping[str, Any]] = (),
 ) -> Inventory:
-    """From the objects as the API server lists them; slices of an older generation do not count."""
+    """From the objects as the API server lists them; slices of an older generation do not count.
+
+    Of nodes only the metadata is looked at.
+    """
     pools: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for body in slices:
         spec = body["spec"]
@@ -90,8 +107,13 @@ def inventory(
         for spec in current:
             devices.extend(_devices(spec))
     found = (DeviceClass.of(body) for body in classes)
+    metadata = [body["metadata"] for body in nodes]
     return Inventory(
-        tuple(devices), {item.name: item for item in found}, tuple(incomplete), _taken(claims)
+        tuple(devices),
+        {item.name: item for item in found},
+        tuple(incomplete),
+        _taken(claims),
+        {item["name"]: item.get("labels") or {} for item in metadata},
     )
 
 

@@ -60,3 +60,14 @@ def test_what_claims_hold_is_taken() -> None:
     results = [{"request": "gpu", "driver": "d", "pool": "p", "device": "x"}]
     held = {"status": {"allocation": {"devices": {"results": results}}}}
     assert inventory([], [], [held, {"status": {}}, {}]).taken == {DeviceId("d", "p", "x")}
+
+
+def test_a_node_selector_leaves_the_devices_of_its_nodes() -> None:
+    slices = [*resource_slices(Machine("a", gpus=[0])), *resource_slices(Machine("b", gpus=[0]))]
+    nodes: list[dict[str, Any]] = [
+        {"metadata": {"name": "a", "labels": {"pool": "x"}}},
+        {"metadata": {"name": "b"}},
+    ]
+    found = inventory([*slices, slice_of(nodeName=None, allNodes=True)], [], (), nodes)
+    assert {d.node for d in found.selected({"pool": "x"}).devices} == {"a", EVERYWHERE}
+    assert found.selected({}) == found
