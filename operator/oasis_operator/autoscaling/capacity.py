@@ -46,7 +46,7 @@ def hit_factor(hit: Ratio) -> float:
 
 
 def dense_factor(dense: Ratio) -> float:
-    """The same for the share of steps that ran densely."""
+    """The same for the share of requests that fell back to dense decoding."""
     return 1 / (1 + DENSE_COST * (dense.value or 0.0))
 
 

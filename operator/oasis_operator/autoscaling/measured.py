@@ -109,7 +109,7 @@ class Fleet:
     hit: Ratio
     """Selected pages that were resident."""
     dense: Ratio
-    """Decode steps that ran densely, of all."""
+    """Requests that fell back to dense decoding where it costs more, of all."""
     recall: Ratio
     """Attention mass recall: sum of the samples and their number."""
     slots: Ratio

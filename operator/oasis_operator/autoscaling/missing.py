@@ -21,7 +21,7 @@ def _missing(fleet: Fleet, behaviour: Behaviour) -> Iterator[str]:
                 yield f"{what} of {name}"
     ratios = {
         "hit rate": fleet.hit,
-        "share of dense steps": fleet.dense,
+        "share of dense requests": fleet.dense,
         "recall": fleet.recall,
         "slots of the fast tier": fleet.slots,
     }

@@ -6,17 +6,28 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import aiohttp
 
 from oasis_operator.api.resource import OasisDeployment
-from oasis_operator.signals.queries import queries
+from oasis_operator.autoscaling.measured import Latency, Ratio
+from oasis_operator.signals.fleet import FleetNumbers, RoleNumbers
+from oasis_operator.signals.queries import (
+    LatencyQueries,
+    RatioQueries,
+    RoleQueries,
+    fleet_queries,
+    queries,
+)
 
 TIMEOUT_SECONDS = 3.0
 RETRY_SECONDS = 15.0
 """After a failure no reconcile waits for Prometheus again before this long."""
+
+Found = TypeVar("Found")
 
 log = logging.getLogger(__name__)
 
@@ -62,13 +73,20 @@ class Prometheus:
         self._retry_at = 0.0
 
     async def signals(self, od: OasisDeployment) -> Signals | NoSignals:
-        """Never raises: an unreachable Prometheus is an answer too."""
+        """For conditions. Never raises: an unreachable Prometheus is an answer too."""
+        return await self._answered(lambda: self._ask(od))
+
+    async def fleet(self, od: OasisDeployment, revision: str) -> FleetNumbers | NoSignals:
+        """For scaling, about the pods of one revision. Never raises either."""
+        return await self._answered(lambda: self._ask_fleet(od, revision))
+
+    async def _answered(self, ask: Callable[[], Awaitable[Found]]) -> Found | NoSignals:
         if not self._url:
             return NOT_CONFIGURED
         if self._failure is not None and time.monotonic() < self._retry_at:
             return self._failure
         try:
-            found = await self._ask(od)
+            found = await ask()
         except (TimeoutError, aiohttp.ClientError, OSError, ValueError, KeyError) as error:
             # The cause is for the log: in the message it would change the status again and again.
             log.warning("%s: %s %s", self._url, type(error).__name__, error)
@@ -104,6 +122,45 @@ class Prometheus:
             numa_by_pod=numa,
             enabled_by_link=links,
         )
+
+    async def _ask_fleet(self, od: OasisDeployment, revision: str) -> FleetNumbers:
+        text = fleet_queries(od, revision)
+        decode, prefill = await asyncio.gather(self._role(text.decode), self._role(text.prefill))
+        hit, dense, recall, slots = await asyncio.gather(
+            self._ratio(text.hit),
+            self._ratio(text.dense),
+            self._ratio(text.recall),
+            self._ratio(text.slots),
+        )
+        exports, export_seconds = await asyncio.gather(
+            self._value(text.exports), self._value(text.export_seconds)
+        )
+        return FleetNumbers(decode, prefill, hit, dense, recall, slots, exports, export_seconds)
+
+    async def _role(self, text: RoleQueries) -> RoleNumbers:
+        running, waiting, busy, tokens = await asyncio.gather(
+            self._vector(text.running, "pod"),
+            self._vector(text.waiting, "pod"),
+            self._vector(text.busy, "pod"),
+            self._vector(text.tokens, "pod"),
+        )
+        links = {
+            name: (await self._vector(link.used, "pod"), await self._vector(link.capacity, "pod"))
+            for name, link in text.links.items()
+        }
+        queue, latency = await asyncio.gather(
+            self._latency(text.queue), self._latency(text.latency)
+        )
+        return RoleNumbers(running, waiting, busy, tokens, links, queue, latency)
+
+    async def _latency(self, text: LatencyQueries) -> Latency:
+        return Latency(*await asyncio.gather(self._value(text.seconds), self._value(text.rate)))
+
+    async def _ratio(self, text: RatioQueries) -> Ratio:
+        return Ratio(*await asyncio.gather(self._value(text.part), self._value(text.whole)))
+
+    async def _value(self, query: str) -> float | None:
+        return (await self._vector(query)).get("")
 
     async def _vector(self, query: str, label: str = "") -> dict[str, float]:
         """Value by label, or by the empty string where a query has one value."""

@@ -75,7 +75,7 @@ def test_a_better_hit_rate_than_planned_saves_a_pod() -> None:
     assert decided(fleet(decode=lighter, hit=Ratio(1.0, 1.0))).decode.replicas == 9
 
 
-def test_dense_steps_count_into_what_a_pod_carries() -> None:
+def test_requests_decoded_densely_count_into_what_a_pod_carries() -> None:
     found = decided(fleet(decode=decode(4, requests=32), dense=Ratio(1.0, 1.0)))
     assert found.decode.replicas == 7
 

@@ -49,7 +49,7 @@ GAPS = {
     "number of tokens": replace(BUSY, decode=decode(3, requests=60, latency=Latency(0.1, None))),
     "queue": replace(BUSY, decode=decode(3, requests=60, queue=Latency(None, 1.0))),
     "hit rate": replace(BUSY, hit=Ratio(None, 1.0)),
-    "dense steps": replace(BUSY, dense=Ratio(0.0, None)),
+    "dense requests": replace(BUSY, dense=Ratio(0.0, None)),
     "recall": replace(BUSY, recall=Ratio(math.nan, 1.0)),
     "slots": replace(BUSY, slots=Ratio(None, None)),
     "exports": replace(BUSY, exports=None),
