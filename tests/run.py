@@ -23,8 +23,8 @@ from testbed import environment, model, packages, programs
 from testbed.problem import Problem
 
 CHECKOUT = Path(__file__).resolve().parents[1]
-CODE = ("operator", "runtime", "testbed", "tests", "bench", "examples")
-TYPED = ("oasis_operator", "oasis_runtime", "testbed")
+CODE = ("charts", "operator", "runtime", "testbed", "tests", "bench", "examples")
+TYPED = ("oasis_operator", "oasis_runtime", "testbed", "charts.dashboards")
 
 
 @dataclass

@@ -23,6 +23,7 @@ from oasis_operator.cluster.server import ApiServer, connected
 from oasis_operator.cluster.store import Store
 from oasis_operator.desired.build import Images
 from oasis_operator.endpoints import endpoints
+from oasis_operator.fleet import Fleet
 from oasis_operator.health import Health
 from oasis_operator.metrics import OperatorMetrics
 from oasis_operator.settings import Settings, SettingsError, settings_from
@@ -81,6 +82,7 @@ async def _lead(
     keep = asyncio.create_task(election.keep())
     await _require_crd(server, election)
     store = Store()
+    metrics.registry.register(Fleet(store))
     reconciler = Reconciler(
         server,
         store,

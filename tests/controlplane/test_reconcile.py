@@ -77,7 +77,12 @@ def test_more_replicas_are_not_a_new_revision(world: World) -> None:
     world.until_ready("chat")
     status = world.status("chat")
     assert status["revision"] == before
-    assert status["decode"] == {"replicas": 3, "readyReplicas": 3}
+    assert status["decode"] == {
+        "replicas": 3,
+        "readyReplicas": 3,
+        "desiredReplicas": 3,
+        "ready": "3/3",
+    }
 
 
 def test_a_new_revision_takes_over_only_when_it_is_ready(world: World) -> None:

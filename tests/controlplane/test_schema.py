@@ -108,7 +108,7 @@ def test_defaults_are_stored_at_every_level(world: World) -> None:
 def test_a_list_of_deployments_shows_what_matters(world: World) -> None:
     world.apply("plain", spec())
     header = world.kubectl("get", "odep").splitlines()[0]
-    shown = "NAME READY REASON PREFILL DECODE MODE HIT ENDPOINT AGE"
+    shown = "NAME MODEL READY REASON PREFILL DECODE MODE HIT AGE"
     assert " ".join(header.split()) == shown
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from examples.ask import logbook
-from testbed import wait
+from testbed import versions, wait
 from tests.e2e.served import Served
 
 
@@ -23,17 +23,18 @@ def test_its_row_says_what_serves_where(disaggregated: Served) -> None:
     # Mode and Hit are empty before the first traffic, so columns are compared by their value.
     assert heads == [
         "NAME",
+        "MODEL",
         "READY",
         "REASON",
         "PREFILL",
         "DECODE",
         "MODE",
         "HIT",
-        "ENDPOINT",
         "AGE",
     ]
-    assert row[:5] == ["demo", "True", "Serving", "1", "1"]
-    assert disaggregated.endpoint() in row
+    assert row[:6] == ["demo", versions.MODEL_NAME, "True", "Serving", "1/1", "1/1"]
+    wide = disaggregated.kubectl("get", "odep", "demo", "-o", "wide")
+    assert disaggregated.endpoint() in wide.split()
 
 
 def test_its_endpoint_lists_the_model(disaggregated: Served) -> None:

@@ -13,6 +13,11 @@ app.kubernetes.io/name: oasiskv-operator
 app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end }}
 
+{{/* oasiskv_deployment, oasiskv_component and oasiskv_revision, which rules and dashboards need. */}}
+{{- define "oasiskv.relabelings" -}}
+- {action: labelmap, regex: __meta_kubernetes_pod_label_oasiskv_io_(.+), replacement: oasiskv_$1}
+{{- end }}
+
 {{- define "oasiskv.labels" -}}
 {{ include "oasiskv.selector" . }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}

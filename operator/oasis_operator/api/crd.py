@@ -29,14 +29,15 @@ def _condition(kind: str) -> str:
 
 
 COLUMNS = [
+    _column("Model", ".status.model"),
     _column("Ready", f"{_condition('Ready')}.status"),
     _column("Reason", f"{_condition('Ready')}.reason"),
-    _column("Prefill", ".status.prefill.readyReplicas", "integer"),
-    _column("Decode", ".status.decode.readyReplicas", "integer"),
+    _column("Prefill", ".status.prefill.ready"),
+    _column("Decode", ".status.decode.ready"),
     _column("Mode", ".status.mode"),
     _column("Hit", ".status.hitRate"),
-    _column("Endpoint", ".status.endpoint"),
     _column("Age", ".metadata.creationTimestamp", "date"),
+    _column("Endpoint", ".status.endpoint", wide=True),
     _column("NUMA", f"{_condition('NUMAAligned')}.status", wide=True),
     _column("Revision", ".status.servingRevision", wide=True),
 ]

@@ -27,6 +27,10 @@ class RoleStatus(ApiModel):
 
     replicas: int
     ready_replicas: int
+    desired_replicas: int | None = None
+    """Pods that the spec or the autoscaler asks for; absent in what older operators wrote."""
+    ready: Annotated[str | None, Field(max_length=32)] = None
+    """Ready of desired pods, such as `1/2`: a column of a table can show one field only."""
 
 
 class RolePlacement(ApiModel):
@@ -52,6 +56,8 @@ class Status(ApiModel):
     """Revision that the spec asks for."""
     serving_revision: str | None = None
     """Revision that the router sends requests to."""
+    model: Annotated[str | None, Field(max_length=512)] = None
+    """Short name of the model's source."""
     prefill: RoleStatus | None = None
     decode: RoleStatus | None = None
     router: RoleStatus | None = None

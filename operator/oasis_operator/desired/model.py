@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 
 from oasis_operator.api.spec import Model, SecretKey
 from oasis_operator.desired.metadata import Manifest
@@ -13,10 +14,12 @@ VOLUME = "model"
 
 @dataclass(frozen=True)
 class ModelSource:
-    """``path`` is the engine's ``model``; ``told`` says in the user's own words what that is."""
+    """``path`` is the engine's ``model``; ``told`` says in the user's own words what that is, and
+    ``short`` fits a column of a table."""
 
     path: str
     told: str
+    short: str
     args: tuple[str, ...] = ()
     env: tuple[Manifest, ...] = ()
     volumes: tuple[Manifest, ...] = ()
@@ -35,11 +38,17 @@ def model_source(model: Model) -> ModelSource:
     """
     match model:
         case Model(image=image, host_path=None, pvc=None, hub=None) if image:
-            return ModelSource(image.path, f"spec.model.image.path {image.path}", env=(_OFFLINE,))
+            return ModelSource(
+                image.path,
+                f"spec.model.image.path {image.path}",
+                PurePosixPath(image.path).name,
+                env=(_OFFLINE,),
+            )
         case Model(image=None, host_path=host_path, pvc=None, hub=None) if host_path:
             return ModelSource(
                 MODEL_MOUNT,
                 f"spec.model.hostPath.path {host_path.path}",
+                PurePosixPath(host_path.path).name,
                 env=(_OFFLINE,),
                 # Without a type a missing folder would be created on the node, empty.
                 volumes=(
@@ -52,6 +61,7 @@ def model_source(model: Model) -> ModelSource:
             return ModelSource(
                 f"{MODEL_MOUNT}{inside}",
                 f"spec.model.pvc {pvc.claim_name}{inside}",
+                f"{pvc.claim_name}{inside}",
                 env=(_OFFLINE,),
                 volumes=(
                     {
@@ -66,6 +76,7 @@ def model_source(model: Model) -> ModelSource:
             return ModelSource(
                 hub.name,
                 f"spec.model.hub.name {hub.name}",
+                hub.name,
                 args=("--revision", hub.revision) if hub.revision else (),
                 env=(secret_env("HF_TOKEN", token),) if token else (),
             )

@@ -85,15 +85,17 @@ def status_of(
 ) -> Status:
     """Rates that cannot be measured now stay as they were measured last."""
     mode = serving_mode(signals) or before.mode
+    spec = od.spec
     return Status(
         observed_generation=od.generation,
         revision=rollout.target,
         serving_revision=rollout.serving,
-        prefill=_role(observed.engine(rollout.target, Component.PREFILL))
-        if od.spec.prefill
+        model=model_source(spec.model).short,
+        prefill=_role(observed.engine(rollout.target, Component.PREFILL), spec.prefill.replicas)
+        if spec.prefill
         else None,
-        decode=_role(observed.engine(rollout.target, Component.DECODE)),
-        router=_role(observed.router_view()),
+        decode=_role(observed.engine(rollout.target, Component.DECODE), spec.decode.replicas),
+        router=_role(observed.router_view(), spec.router.replicas),
         mode=cast(Literal["sparse", "dense"] | None, mode),
         hit_rate=hit_rate(signals) or before.hit_rate,
         endpoint=endpoint(od),
@@ -125,10 +127,16 @@ def _placement(placements: Placements) -> PlacementStatus:
     return PlacementStatus(**told)
 
 
-def _role(view: DeploymentView | None) -> RoleStatus:
-    if view is None:
-        return RoleStatus(replicas=0, ready_replicas=0)
-    return RoleStatus(replicas=view.total, ready_replicas=view.ready)
+def _role(view: DeploymentView | None, asked: int) -> RoleStatus:
+    """Before its Deployment is there, a role wants what the spec asks for."""
+    total, ready = (view.total, view.ready) if view else (0, 0)
+    wanted = view.wanted if view else asked
+    return RoleStatus(
+        replicas=total,
+        ready_replicas=ready,
+        desired_replicas=wanted,
+        ready=f"{ready}/{wanted}",
+    )
 
 
 def same_status(one: Status, other: Status) -> bool:

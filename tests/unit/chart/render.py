@@ -14,6 +14,7 @@ from testbed import programs
 ROOT = Path(__file__).parents[3]
 CHART = ROOT / "charts" / "oasiskv"
 POD_MONITOR = "monitoring.coreos.com/v1/PodMonitor"
+PROMETHEUS_RULE = "monitoring.coreos.com/v1/PrometheusRule"
 GOLDEN = Path(__file__).parent / "golden"
 
 

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -13,11 +15,16 @@ from tests.unit.chart.render import (
     CHART,
     GOLDEN,
     POD_MONITOR,
+    PROMETHEUS_RULE,
+    ROOT,
     documents,
     helm,
     rendered,
     without_crd,
 )
+from tests.unit.chart.rules import alerts
+
+TESTBED_PROMETHEUS = ROOT / "testbed" / "monitoring" / "prometheus.yml"
 
 
 def one(kind: str, *arguments: str) -> dict[str, Any]:
@@ -59,6 +66,89 @@ def test_pod_monitors_are_there_only_with_their_api() -> None:
     assert "PodMonitor" not in kinds
     kinds = [item["kind"] for item in documents(f"--api-versions={POD_MONITOR}")]
     assert kinds.count("PodMonitor") == 3
+
+
+def test_engines_and_routers_get_the_labels_that_rules_and_dashboards_need() -> None:
+    monitors = {
+        item["metadata"]["name"]: item["spec"]["podMetricsEndpoints"][0].get("relabelings")
+        for item in documents(f"--api-versions={POD_MONITOR}")
+        if item["kind"] == "PodMonitor"
+    }
+    (scraped,) = yaml.safe_load(TESTBED_PROMETHEUS.read_text())["scrape_configs"][:1]
+    (labelmap,) = [item for item in scraped["relabel_configs"] if item.get("action") == "labelmap"]
+    assert monitors == {
+        "oasiskv": None,
+        "oasiskv-engines": [labelmap],
+        "oasiskv-routers": [labelmap],
+    }
+
+
+def test_alerts_are_there_only_with_their_api() -> None:
+    assert "PrometheusRule" not in [item["kind"] for item in documents()]
+    groups = one("PrometheusRule", f"--api-versions={PROMETHEUS_RULE}")["spec"]["groups"]
+    assert {rule["alert"]: rule for group in groups for rule in group["rules"]} == alerts()
+
+
+def test_alerts_can_be_left_out() -> None:
+    given = (f"--api-versions={PROMETHEUS_RULE}", "--set=prometheusRule.enabled=false")
+    assert "PrometheusRule" not in [item["kind"] for item in documents(*given)]
+
+
+def test_links_of_alerts_lead_to_where_runbooks_are_published() -> None:
+    base = "https://wiki.example.org/runbooks"
+    given = (f"--api-versions={PROMETHEUS_RULE}", f"--set=prometheusRule.runbooks={base}")
+    for group in one("PrometheusRule", *given)["spec"]["groups"]:
+        for rule in group["rules"]:
+            assert rule["annotations"]["runbook_url"] == f"{base}/{rule['alert']}.md"
+
+
+def test_dashboards_are_offered_to_grafana_when_asked_for() -> None:
+    given = ("--set=dashboards.enabled=true", "--set=dashboards.annotations.folder=OasisKV")
+    found = [item for item in documents(*given) if "dashboard" in item["metadata"]["name"]]
+    assert all(item["metadata"]["labels"]["grafana_dashboard"] == "1" for item in found)
+    assert all(item["metadata"]["annotations"] == {"folder": "OasisKV"} for item in found)
+    content = {name: text for item in found for name, text in item["data"].items()}
+    assert {name: json.loads(text) for name, text in content.items()} == {
+        f"oasiskv-{path.name}": json.loads(path.read_text())
+        for path in (CHART / "dashboards").iterdir()
+    }
+
+
+def test_without_being_asked_for_there_are_no_dashboards() -> None:
+    assert not [item for item in documents() if item["kind"] == "ConfigMap"]
+
+
+@pytest.mark.parametrize(
+    ("url", "port"),
+    [
+        ("http://prometheus.monitoring.svc:9090", 9090),
+        ("http://prometheus", 80),
+        ("https://metrics.example.org/prometheus", 443),
+        ("https://10.0.0.9:9443", 9443),
+    ],
+)
+def test_the_operator_may_reach_prometheus_at_the_port_of_its_address(url: str, port: int) -> None:
+    egress = one("NetworkPolicy", f"--set=prometheus.url={url}")["spec"]["egress"]
+    assert {"ports": [{"port": port, "protocol": "TCP"}]} in egress
+    assert {"to": [{"namespaceSelector": {}}]} in egress
+
+
+def test_without_prometheus_it_reaches_names_and_the_api_server_only() -> None:
+    given = ("--set=networkPolicy.apiServerPorts={6443}",)
+    egress = one("NetworkPolicy", *given)["spec"]["egress"]
+    ports = [(item["port"], item["protocol"]) for rule in egress for item in rule["ports"]]
+    assert ports == [(53, "UDP"), (53, "TCP"), (6443, "TCP")]
+    assert not [rule for rule in egress if "to" in rule]
+
+
+def test_nothing_but_metrics_and_probes_of_the_operator_can_be_reached() -> None:
+    policy = one("NetworkPolicy")["spec"]
+    (rule,) = policy["ingress"]
+    named = {item["port"] for item in rule["ports"]}
+    assert named == {item["name"] for item in container()["ports"]}
+    assert (
+        policy["podSelector"]["matchLabels"] == one("Deployment")["spec"]["selector"]["matchLabels"]
+    )
 
 
 def test_two_replicas_are_never_evicted_together() -> None:
@@ -119,12 +209,43 @@ def test_the_lease_is_the_only_one_that_it_may_change() -> None:
         ("image.pullPolicy=Sometimes", "pullPolicy"),
         ("prometheus.url=prometheus", "url"),
         ("runtime.image=", "image"),
+        ("networkPolicy.apiServerPorts={70000}", "apiServerPorts"),
+        ("networkPolicy.apiServerPorts=null", "apiServerPorts"),
+        ("prometheusRule.runbooks=docs/", "runbooks"),
+        ("podMonitor.interval=often", "interval"),
+        ("dashboards.labels.a=1", "labels"),
     ],
 )
 def test_a_wrong_value_is_refused_by_name(setting: str, told: str) -> None:
     done = helm("template", "x", str(CHART), f"--set={setting}")
     assert done.returncode != 0
     assert told in done.stderr
+
+
+def leaves(value: Any, schema: dict[str, Any], path: str = "") -> Iterator[tuple[str, bool]]:
+    """Every value of the chart, and whether the schema says of it what it may be."""
+    properties = schema.get("properties", {})
+    if not isinstance(value, dict) or not properties:
+        yield path, bool({"type", "enum", "$ref"} & set(schema))
+        return
+    assert schema["additionalProperties"] is False, path
+    for name, inner in value.items():
+        yield from leaves(inner, properties.get(name, {}), f"{path}.{name}")
+
+
+def test_the_schema_says_of_every_value_what_it_may_be() -> None:
+    values = yaml.safe_load((CHART / "values.yaml").read_text())
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    assert [path for path, known in leaves(values, schema) if not known] == []
+
+
+def test_the_schema_knows_no_value_that_the_chart_does_not_have() -> None:
+    values = yaml.safe_load((CHART / "values.yaml").read_text())
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    assert set(schema["properties"]) - {"global"} == set(values)
+    for name, section in schema["properties"].items():
+        if "properties" in section:
+            assert set(section["properties"]) == set(values[name]), name
 
 
 def test_a_release_of_another_name_has_names_of_its_own() -> None:

@@ -16,6 +16,8 @@ from pydantic_core import PydanticUndefined
 
 from bench import readme
 from oasis_operator.api.spec import Resources, SecretKey, Spec
+from oasis_operator.cluster.store import Store
+from oasis_operator.fleet import Fleet
 from oasis_operator.metrics import OperatorMetrics
 from oasis_operator.topology.probe import UNSATISFIABLE, Verdict
 from oasis_runtime.contract import EngineConfig, Metric, RequestOptions
@@ -24,7 +26,7 @@ from oasis_runtime.serve.transfer_params import TransferParams
 ROOT = Path(__file__).parents[3]
 PAGES = sorted(
     path
-    for pattern in ("README.md", "*/README.md", "*/*/README.md", "docs/*.md")
+    for pattern in ("README.md", "*/README.md", "*/*/README.md", "docs/*.md", "docs/*/*.md")
     for path in ROOT.glob(pattern)
     if "build" not in path.parts
 )
@@ -72,9 +74,9 @@ def published() -> set[str]:
     histograms = (Metric.MASS_RECALL, Metric.OUTPUT_ERROR)
     found = {metric.value for metric in Metric}
     found |= {f"{name}_{part}" for name in histograms for part in ("sum", "count", "bucket")}
-    for family in OperatorMetrics().registry.collect():
-        suffix = "_total" if family.type == "counter" else ""
-        found.add(family.name + suffix)
+    for family in (*OperatorMetrics().registry.collect(), *Fleet(Store()).collect()):
+        suffixes = {"counter": ("_total",), "histogram": ("", "_bucket", "_sum", "_count")}
+        found |= {family.name + suffix for suffix in suffixes.get(family.type, ("",))}
     return found
 
 

@@ -85,7 +85,8 @@ def test_the_short_name_and_the_status_subresource_are_there() -> None:
     crd = custom_resource_definition()["spec"]
     assert crd["names"]["shortNames"] == ["odep"]
     assert VERSION["subresources"] == {"status": {}}
-    assert [column["name"] for column in VERSION["additionalPrinterColumns"]][:2] == [
+    assert [column["name"] for column in VERSION["additionalPrinterColumns"]][:3] == [
+        "Model",
         "Ready",
         "Reason",
     ]

@@ -97,3 +97,23 @@ def test_a_failure_to_apply_is_an_alarm() -> None:
 def test_the_status_reads_back(signals: Signals | NoSignals) -> None:
     found = status(signals)
     assert Status.model_validate(status_body(found)) == found
+
+
+def test_the_row_of_a_deployment_says_model_and_ready_of_desired_pods() -> None:
+    found = status(TRAFFIC)
+    assert found.model == "tiny"
+    assert found.decode is not None
+    assert (found.decode.ready, found.decode.desired_replicas) == ("1/1", 1)
+
+
+def test_what_is_not_there_yet_is_still_desired() -> None:
+    od = deployment(decode={"replicas": 3})
+    objects = built(od)
+    found = status_of(od, objects.rollout, Observed(), GONE, [], by_kubelet(od), Status(), NOW)
+    assert found.decode is not None
+    assert found.decode.ready == "0/3"
+
+
+def test_a_status_of_an_operator_that_knew_less_can_be_read() -> None:
+    old = {"decode": {"replicas": 1, "readyReplicas": 1}, "hitRate": "0.97"}
+    assert Status.model_validate(old).hit_rate == "0.97"

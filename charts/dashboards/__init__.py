@@ -1,0 +1,1 @@
+"""The chart's Grafana dashboards, as code: ``python -m charts.dashboards.generate``."""

@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from oasis_operator.reconcile import signal_conditions as limits
+from tests.unit.chart.alert_cases import CASES
+from tests.unit.chart.rules import FILES, alerts, failures, promtool
+from tests.unit.docs.test_docs import table
+
+ROOT = Path(__file__).parents[3]
+RUNBOOKS = ROOT / "docs" / "runbooks"
+SECTIONS = ["Meaning", "Impact", "Look here", "Fix"]
+
+
+def test_prometheus_takes_every_rule() -> None:
+    done = promtool("check", "rules", "--lint=all", "--lint-fatal", *map(str, FILES))
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("name", sorted(alerts()))
+def test_an_alert_fires_when_it_should_and_only_then(name: str, tmp_path: Path) -> None:
+    assert failures([case for case in CASES if case.alert == name], tmp_path) == ""
+
+
+@pytest.mark.parametrize("fires", [True, False])
+def test_every_alert_has_a_case_of_either_kind(fires: bool) -> None:
+    assert {case.alert for case in CASES if case.fires is fires} == set(alerts())
+
+
+@pytest.mark.parametrize("name", sorted(alerts()))
+def test_every_alert_has_a_runbook_that_says_what_to_do(name: str) -> None:
+    page = RUNBOOKS / f"{name}.md"
+    assert alerts()[name]["annotations"]["runbook_url"] == str(page.relative_to(ROOT))
+    lines = page.read_text().splitlines()
+    assert lines[0] == f"# {name}"
+    assert [line.removeprefix("## ") for line in lines if line.startswith("## ")] == SECTIONS
+
+
+def test_every_runbook_has_an_alert() -> None:
+    assert {page.stem for page in RUNBOOKS.glob("Oasis*.md")} == set(alerts())
+
+
+@pytest.mark.parametrize(
+    ("name", "end"),
+    [
+        ("OasisResidencyLow", f"< {limits.MIN_RESIDENT_RATIO}"),
+        ("OasisRecallLow", f"< {limits.MIN_MASS_RECALL}"),
+        ("OasisLatePages", f"> {limits.MAX_LATE_RATIO}"),
+    ],
+)
+def test_an_alert_and_the_operators_condition_have_one_limit(name: str, end: str) -> None:
+    assert alerts()[name]["expr"].rstrip().endswith(end)
+
+
+def test_a_summary_says_where_and_descriptions_have_no_values_in_them() -> None:
+    for rule in alerts().values():
+        assert "{{" not in rule["annotations"]["description"]
+        assert rule["labels"]["severity"] in ("warning", "critical")
+
+
+def test_the_table_of_alerts_has_every_alert_and_its_severity() -> None:
+    rows = table(ROOT / "docs" / "observability.md", "Alerts")
+    documented = {row[0].split("`")[1]: row[1] for row in rows}
+    assert documented == {name: rule["labels"]["severity"] for name, rule in alerts().items()}
+
+
+def test_names_of_groups_are_unique() -> None:
+    groups = [group for file in FILES for group in yaml.safe_load(file.read_text())["groups"]]
+    names = [group["name"] for group in groups]
+    assert len(names) == len(set(names))
