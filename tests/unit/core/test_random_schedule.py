@@ -1,17 +1,24 @@
-"""Thousands of steps of anything that a scheduler may do, over copies that come late or not before
-they are waited for. The world checks itself in every step: see :mod:`tests.unit.core.world`."""
+"""Ten thousand steps of anything that a scheduler may do: it admits, preempts, aborts, shares
+prefixes, gives ids and blocks out again, and rejects drafts, over copies that come late or not
+before they are waited for, and peers that send late or never.
+
+After each step the world checks that a slot has one owner and a request its own lane, that what is
+resident is what the host tier holds now, that sinks and window are resident, that no set is over
+its budget, and that no copy went into a slot that was not its own: see the module ``world``."""
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 
 import numpy as np
 import pytest
 
 from oasis_runtime.contract import PrefetchConfig, RequestOptions, SelectionConfig
+from tests.unit.core.peer import Peer
 from tests.unit.core.world import BLOCK, SMALL, OutOfBlocksError, Request, World
 
-STEPS = 300
+STEPS = 10_000
 AUTO = SMALL.model_copy(update={"mode": "auto"})
 LONG = SMALL.model_copy(update={"window_tokens": 70, "sink_tokens": 40})
 
@@ -27,6 +34,8 @@ class Setting:
     drafts: int = 1
     most: int = 5
     """Requests at a time."""
+    peers: bool = False
+    """Half of the requests come from a prefill engine. There must be room for all at once."""
 
 
 SETTINGS = {
@@ -42,6 +51,8 @@ SETTINGS = {
     "measured cap": Setting(slots=70, cap=None),
     "three threads": Setting(slots=50, threads=3),
     "many drafts": Setting(slots=50, drafts=4),
+    "peers": Setting(slots=5 * 8 * 2, peers=True),
+    "peers, few blocks": Setting(slots=5 * 8 * 2, peers=True, host_blocks=45),
 }
 
 
@@ -56,14 +67,16 @@ class Schedule:
             selection=setting.selection,
             prefetch=PrefetchConfig(wait_ms=0, cap=setting.cap, threads=setting.threads),
         )
+        self.peer = Peer(self.world, self.rng)
         self.served = {"sparse": 0, "dense": 0}
-        self.preempted = self.shared = 0
+        self.preempted = self.aborted = self.shared = self.lost = 0
 
     def run(self, steps: int) -> None:
         for _ in range(steps):
             self._arrive()
             self._leave()
             self._copies()
+            self._peers()
             self._step()
             if self.rng.random() < 0.05:
                 self.world.engine.check()
@@ -74,26 +87,47 @@ class Schedule:
         if len(world.requests) >= self.setting.most or rng.random() < 0.6:
             return
         name = rng.choice([n for n in "abcdefg" if n not in world.requests])  # ids come again
+        prompt = int(rng.integers(1, rng.choice([40, 400])))
+        if self.setting.peers and rng.random() < 0.5:
+            with contextlib.suppress(OutOfBlocksError):
+                self.peer.send(name, prompt)
+            return
         shares: Request | None = None
-        if world.requests and rng.random() < 0.5:
-            shares = world.requests[rng.choice(list(world.requests))]
+        exact = [n for n in world.requests if n not in self.peer.exports]
+        if exact and rng.random() < 0.5:
+            shares = world.requests[rng.choice(exact)]
         if rng.random() < 0.2:
             mode = rng.choice(["dense", "auto", "sparse"])
             options = RequestOptions(mode=mode, budget_tokens=int(rng.choice([64, 256])))
             world.engine.requests.configure(name, options)
-        r = world.admit(name, int(rng.integers(1, rng.choice([40, 400]))), shares)
+        r = world.admit(name, prompt, shares)
         self.shared += bool(r.blocks)
 
     def _leave(self) -> None:
         world, rng = self.world, self.rng
         if world.requests and rng.random() < 0.04:
-            world.release(world.requests[rng.choice(list(world.requests))])
+            self._abort(world.requests[rng.choice(list(world.requests))])
         if world.requests and rng.random() < 0.02:
             self._preempt(world.requests[rng.choice(list(world.requests))])
 
+    def _abort(self, r: Request) -> None:
+        self.aborted += 1
+        self.peer.forget(r.name)
+        self.world.release(r)
+
     def _preempt(self, r: Request) -> None:
         self.preempted += bool(r.computed)
+        self.peer.forget(r.name)
         self.world.preempt(r)
+
+    def _peers(self) -> None:
+        """Each sends nothing, a few pages or all that it was asked for, or is gone for good."""
+        for name in list(self.peer.exports):
+            if self.rng.random() < 0.01:
+                self.peer.die(name)
+                self.lost += 1
+            else:
+                self.peer.deliver(name, int(self.rng.choice([0, 0, 1, 5, 1000])))
 
     def _copies(self) -> None:
         self.world.gate.allow(int(self.rng.choice([0, 0, 1, 3, 1000])))
@@ -119,29 +153,35 @@ class Schedule:
                 world.grow(r, r.computed + count)
             except OutOfBlocksError:
                 scheduled.pop(r.name, None)
-                (self._preempt if r.computed < 600 else world.release)(r)
+                (self._preempt if r.computed < 600 else self._abort)(r)
                 continue
             scheduled[r.name], rejected[r.name] = count, wrong
         if scheduled:
             outcome = world.step(scheduled, rejected, between=self._copies)
-            for mode in outcome.served.values():
+            for name, mode in outcome.served.items():
                 self.served[mode] += 1
+                assert mode == "sparse" or name not in self.peer.exports
+            for name, pages in outcome.wants.items():
+                self.peer.ask(name, pages)
 
 
 @pytest.mark.parametrize("name", SETTINGS)
 def test_nothing_breaks_whatever_the_scheduler_does(name: str) -> None:
+    steps = -(-STEPS // len(SETTINGS))
     schedule = Schedule(SETTINGS[name], seed=len(name))
-    schedule.run(STEPS)
-    expected = 0 if name == "hardly room for one" else STEPS // 10
+    schedule.run(steps)
+    expected = 0 if name == "hardly room for one" else steps // 10
     assert schedule.served["sparse"] >= expected
     assert schedule.served["dense"]
     assert schedule.preempted
+    assert schedule.aborted
     assert schedule.shared
+    assert bool(schedule.lost) is SETTINGS[name].peers
 
 
 def test_pages_are_late_when_copies_are() -> None:
     schedule = Schedule(SETTINGS["room for two"], seed=1)
-    schedule.run(STEPS)
+    schedule.run(300)
     stats = schedule.world.engine.statistics
     assert stats.late == schedule.world.late > 0
     assert stats.moved_bytes["host", "fast", "prefetch"] > 0
