@@ -75,6 +75,7 @@ LabelValue = Annotated[str, Field(max_length=63)]
 ObjectName = Annotated[
     str, Field(min_length=1, max_length=253, pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$")
 ]
+Image = Annotated[str, Field(min_length=1, max_length=512)]
 ResourceName = Annotated[
     str,
     Field(
@@ -89,6 +90,17 @@ AbsolutePath = Annotated[
         pattern=r"^/[^:]+$",
         json_schema_extra=rules(
             rule("!self.contains('..')", "write an absolute path without '..'"),
+        ),
+    ),
+]
+PathInside = Annotated[
+    str,
+    Field(
+        min_length=1,
+        max_length=1024,
+        pattern=r"^[^/:][^:]*$",
+        json_schema_extra=rules(
+            rule("!self.contains('..')", "write a path inside the volume without '..'")
         ),
     ),
 ]

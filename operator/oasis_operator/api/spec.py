@@ -9,8 +9,10 @@ from pydantic import ConfigDict, Field
 from oasis_operator.api.base import (
     AbsolutePath,
     ApiModel,
+    Image,
     LabelValue,
     ObjectName,
+    PathInside,
     Quantity,
     ResourceName,
     TierSize,
@@ -23,37 +25,46 @@ class SecretKey(ApiModel):
     """One key of a Secret in the namespace of the OasisDeployment."""
 
     name: ObjectName
+    """Name of the Secret."""
     key: Annotated[str, Field(min_length=1, max_length=253, pattern=r"^[-._a-zA-Z0-9]+$")]
+    """Key in its data."""
 
 
 class ImageModel(ApiModel):
     """A model folder that is already inside the runtime image."""
 
     path: AbsolutePath
+    """The folder."""
 
 
 class HostPathModel(ApiModel):
     """A model folder on every node that a pod may run on, mounted read-only."""
 
     path: AbsolutePath
+    """The folder."""
 
 
 class PvcModel(ApiModel):
     """A model folder on a PersistentVolumeClaim, mounted read-only."""
 
     claim_name: ObjectName
-    path: Annotated[
-        str | None,
-        Field(
-            min_length=1,
-            max_length=1024,
-            pattern=r"^[^/:][^:]*$",
-            json_schema_extra=rules(
-                rule("!self.contains('..')", "write a path inside the volume without '..'")
-            ),
-        ),
-    ] = None
+    """Name of the claim, in the namespace of the OasisDeployment."""
+    path: PathInside | None = None
     """Folder inside the volume; absent: the root of the volume."""
+
+
+class ImageVolumeModel(ApiModel):
+    """A model folder in an OCI image or artifact of its own, which the kubelet mounts read-only.
+
+    Needs the feature ImageVolume of Kubernetes, and a container runtime that has it.
+    """
+
+    reference: Image
+    """As in a container."""
+    path: PathInside | None = None
+    """Folder inside the image; absent: its root."""
+    pull_policy: Literal["Always", "IfNotPresent", "Never"] | None = None
+    """Absent: Always for the tag latest, else IfNotPresent."""
 
 
 class HubModel(ApiModel):
@@ -73,9 +84,9 @@ class Model(ApiModel):
     model_config = ConfigDict(
         json_schema_extra=rules(
             rule(
-                "[has(self.image), has(self.hostPath), has(self.pvc), has(self.hub)]"
-                ".filter(x, x).size() == 1",
-                "name exactly one source of the model: image, hostPath, pvc or hub",
+                "[has(self.image), has(self.hostPath), has(self.pvc), has(self.imageVolume), "
+                "has(self.hub)].filter(x, x).size() == 1",
+                "name exactly one source of the model: image, hostPath, pvc, imageVolume or hub",
             )
         )
     )
@@ -83,6 +94,7 @@ class Model(ApiModel):
     image: ImageModel | None = None
     host_path: HostPathModel | None = None
     pvc: PvcModel | None = None
+    image_volume: ImageVolumeModel | None = None
     hub: HubModel | None = None
 
 
@@ -90,10 +102,13 @@ class Engine(ApiModel):
     """Settings of vLLM itself."""
 
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    """Number format of weights and KV; auto: that of the model."""
     max_model_len: Annotated[int | None, Field(ge=128, le=16777216)] = None
     """Longest context in tokens; absent: what the model was trained for."""
     max_num_seqs: Annotated[int, Field(ge=1, le=4096)] = 16
     """Requests that one engine runs at once."""
+    tensor_parallel_size: Annotated[int, Field(ge=1, le=64)] = 1
+    """Ranks that share each layer of one engine, all in one pod: one for each GPU."""
     extra_args: Annotated[
         list[Annotated[str, Field(max_length=1024)]] | None,
         Field(min_length=1, max_length=64),
@@ -117,7 +132,9 @@ class Prediction(ApiModel):
     method: Literal["ngram", "previous"] = "ngram"
     """``ngram`` rides a draft token as a second row; ``previous`` uses the last token's query."""
     ngram_min: Annotated[int, Field(ge=1, le=16)] = 2
+    """Shortest match of a draft, in tokens."""
     ngram_max: Annotated[int, Field(ge=1, le=16)] = 4
+    """Longest match of a draft, in tokens."""
 
 
 class Links(ApiModel):
@@ -148,7 +165,7 @@ class Kv(ApiModel):
     fast_size: TierSize = "1Gi"
     """Fast memory (HBM on a GPU) of one engine for the pages the next token needs."""
     mode: Literal["auto", "sparse", "dense"] = "auto"
-    """``auto`` is dense while sparsity would not pay."""
+    """``auto`` is dense while sparsity would not pay, ``sparse`` always tries, ``dense`` never."""
     budget_tokens: Annotated[int, Field(ge=64, le=131072)] = 2048
     """Tokens in the selected blocks of one KV head, beside sinks and local window."""
     sink_tokens: Annotated[int, Field(ge=0, le=1024)] = 64
@@ -163,17 +180,24 @@ class Resources(ApiModel):
     """Compute resources of the container, as in any pod."""
 
     requests: Annotated[dict[str, Quantity] | None, Field(max_length=16)] = None
+    """What a node must have free."""
     limits: Annotated[dict[str, Quantity] | None, Field(max_length=16)] = None
+    """What the container may use. Equal whole CPUs make a pod that the kubelet can pin."""
 
 
 class Toleration(ApiModel):
     """As in any pod."""
 
     key: Annotated[str | None, Field(max_length=316)] = None
+    """Key of the taint; absent with operator Exists: every taint."""
     operator: Literal["Exists", "Equal"] | None = None
+    """Absent: Equal."""
     value: LabelValue | None = None
+    """Value of the taint, for Equal."""
     effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = None
-    toleration_seconds: int | None = None
+    """Absent: every effect."""
+    toleration_seconds: Annotated[int | None, Field(ge=0, le=2**31 - 1)] = None
+    """How long a taint with effect NoExecute is tolerated; absent: for ever."""
 
 
 NumaPolicy = Literal["required", "preferred", "none"]
@@ -197,14 +221,19 @@ class Numa(ApiModel):
     """Attribute of ResourceSlices that holds a device's NUMA node; all drivers must publish it."""
     scheduler_name: Annotated[str | None, Field(min_length=1, max_length=63)] = None
     """In mode kubelet: a scheduler that knows the nodes' free NUMA resources."""
+    bind_memory: bool = False
+    """Gives engines the capability SYS_NICE, without which a container may not bind its memory."""
 
 
 class RoleNuma(ApiModel):
     """What differs from ``topology.numa`` for one role."""
 
     policy: NumaPolicy | None = None
+    """Absent: that of topology.numa."""
     mode: NumaMode | None = None
+    """Absent: that of topology.numa."""
     align: NumaAlign | None = None
+    """Absent: that of topology.numa."""
 
 
 class Topology(ApiModel):
@@ -224,6 +253,7 @@ class Gpu(ApiModel):
     """GPUs of each engine pod."""
 
     count: DeviceCount = 1
+    """As many as engine.tensorParallelSize."""
     device_class_name: ObjectName = "gpu.nvidia.com"
     """DeviceClass to claim from in mode dra."""
     selector: Selector | None = None
@@ -236,6 +266,7 @@ class Nic(ApiModel):
     """RDMA adapters of each engine pod."""
 
     count: DeviceCount = 1
+    """Adapters of one pod."""
     device_class_name: ObjectName = "rdma"
     """DeviceClass to claim from in mode dra."""
     selector: Selector | None = None
@@ -277,19 +308,26 @@ class Devices(ApiModel):
     cpu: Cpus | None = None
 
 
+NodeSelector = Annotated[dict[str, LabelValue], Field(max_length=32)]
+Tolerations = Annotated[
+    list[Toleration],
+    Field(max_length=32, json_schema_extra={"x-kubernetes-list-type": "atomic"}),
+]
+
+
 class Role(ApiModel):
     """The pods of one role."""
 
     replicas: Annotated[int, Field(ge=1, le=512)] = 1
+    """Pods, each with an engine. Another number is no new revision."""
     resources: Resources | None = None
     devices: Devices | None = None
     numa: RoleNuma | None = None
     """What differs from ``topology.numa``."""
-    node_selector: Annotated[dict[str, LabelValue] | None, Field(max_length=32)] = None
-    tolerations: Annotated[
-        list[Toleration] | None,
-        Field(max_length=32, json_schema_extra={"x-kubernetes-list-type": "atomic"}),
-    ] = None
+    node_selector: NodeSelector | None = None
+    """Labels of the nodes that pods may run on."""
+    tolerations: Tolerations | None = None
+    """Taints of nodes that pods may run on all the same."""
     pod_template: dict[str, Any] | None = None
     """``metadata`` (labels, annotations) and ``spec`` of the pod, merged strategically over what
     the operator builds: lists by their usual keys, null deletes."""
@@ -299,16 +337,40 @@ class Router(ApiModel):
     """The vllm-router in front of the engines."""
 
     replicas: Annotated[int, Field(ge=1, le=64)] = 1
-    image: Annotated[str | None, Field(min_length=1, max_length=512)] = None
+    """Pods. In P/D mode each has its own view of the engines' load."""
+    image: Image | None = None
     """Absent: the operator's default."""
+    policy: (
+        Literal[
+            "random",
+            "round_robin",
+            "cache_aware",
+            "power_of_two",
+            "consistent_hash",
+            "sticky_least_loaded",
+        ]
+        | None
+    ) = None
+    """How a pod is chosen for a request; absent: cache_aware."""
     resources: Resources | None = None
+    node_selector: NodeSelector | None = None
+    """Labels of the nodes that routers may run on."""
+    tolerations: Tolerations | None = None
+    """Taints of nodes that routers may run on all the same."""
 
 
 class Security(ApiModel):
-    """Who may use the endpoint."""
+    """Who may use the endpoint, and who may reach the pods."""
 
     api_key_secret: SecretKey | None = None
     """Key that clients must send as a bearer token. Absent: no key is asked for."""
+    network_policy: bool = True
+    """Lets only engines of the same OasisDeployment reach the ports of the KV transfer."""
+    image_pull_secrets: Annotated[
+        list[ObjectName] | None,
+        Field(min_length=1, max_length=8, json_schema_extra={"x-kubernetes-list-type": "set"}),
+    ] = None
+    """Names of Secrets to pull the images of engines and routers with."""
 
 
 class Updates(ApiModel):
@@ -376,6 +438,17 @@ def _can_be_pinned(role: str) -> dict[str, str]:
     )
 
 
+def _a_gpu_for_each_rank(role: str) -> dict[str, str]:
+    devices = f"self.{role}.devices"
+    return rule(
+        f"!has(self.{role}) || !has({devices}) || !has({devices}.gpu) || "
+        f"{devices}.gpu.count == self.engine.tensorParallelSize",
+        f"raise or lower {role}.devices.gpu.count to engine.tensorParallelSize: each rank has one "
+        "GPU",
+        f".{role}.devices",
+    )
+
+
 class Spec(ApiModel):
     """One model served with a sparse KV cache."""
 
@@ -383,7 +456,12 @@ class Spec(ApiModel):
         json_schema_extra=rules(
             *(
                 make(role)
-                for make in (_memory_holds_the_host_tier, _claims_something, _can_be_pinned)
+                for make in (
+                    _memory_holds_the_host_tier,
+                    _claims_something,
+                    _can_be_pinned,
+                    _a_gpu_for_each_rank,
+                )
                 for role in ("prefill", "decode")
             )
         )
@@ -392,7 +470,7 @@ class Spec(ApiModel):
     model: Model
     served_model_name: Annotated[str | None, Field(min_length=1, max_length=253)] = None
     """Name in the OpenAI API; absent: the name of the OasisDeployment."""
-    image: Annotated[str | None, Field(min_length=1, max_length=512)] = None
+    image: Image | None = None
     """Runtime image of the engines; absent: the operator's default."""
     engine: Engine = Engine()
     kv: Kv = Kv()

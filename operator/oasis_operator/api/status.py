@@ -15,18 +15,26 @@ class Condition(ApiModel):
     """One observation; the message says what to do about it when it is not as it should be."""
 
     type: Annotated[str, Field(min_length=1, max_length=316)]
+    """What it is about."""
     status: ConditionStatus
+    """Unknown: nothing is known that it could be judged by."""
     reason: Annotated[str, Field(min_length=1, max_length=1024)]
+    """One word for machines."""
     message: Annotated[str, Field(max_length=32768)]
+    """Sentences for people."""
     last_transition_time: Annotated[str, Field(json_schema_extra={"format": "date-time"})]
+    """When the status became what it is."""
     observed_generation: Annotated[int, Field(ge=0)]
+    """Generation of the spec that was looked at."""
 
 
 class RoleStatus(ApiModel):
     """Pods of one role in the current revision."""
 
     replicas: int
+    """Pods that there are."""
     ready_replicas: int
+    """Pods that answer."""
     desired_replicas: int | None = None
     """Pods that the spec or the autoscaler asks for; absent in what older operators wrote."""
     ready: Annotated[str | None, Field(max_length=32)] = None
@@ -37,6 +45,7 @@ class RolePlacement(ApiModel):
     """Who allocates the devices of one role's pods."""
 
     mode: Literal["dra", "kubelet"]
+    """``dra``: the scheduler, by claims; ``kubelet``: the node, by counted resources."""
     why: Annotated[str, Field(max_length=1024)]
     """What this follows from."""
 
@@ -52,11 +61,12 @@ class Status(ApiModel):
     """What the operator observed last."""
 
     observed_generation: int | None = None
+    """Generation of the spec that was carried out last."""
     revision: str | None = None
     """Revision that the spec asks for."""
     serving_revision: str | None = None
     """Revision that the router sends requests to."""
-    model: Annotated[str | None, Field(max_length=512)] = None
+    model: Annotated[str | None, Field(max_length=1024)] = None
     """Short name of the model's source."""
     prefill: RoleStatus | None = None
     decode: RoleStatus | None = None
@@ -79,3 +89,4 @@ class Status(ApiModel):
             },
         ),
     ] = None
+    """Observations, by type."""

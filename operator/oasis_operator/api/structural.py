@@ -57,6 +57,8 @@ def _convert(schema: Schema, models: dict[str, Schema], path: tuple[str, ...]) -
         return _union(schema, models, path)
     out = {key: schema[key] for key in _COPIED if key in schema}
     out |= {key: value for key, value in schema.items() if key.startswith("x-kubernetes-")}
+    if "description" in out:
+        out["description"] = _plain(out["description"])
     if "default" in out:
         out["default"] = _without_nulls(out["default"])
         # An optional field without a value is absent; {} is a default only where fields have some.
@@ -97,6 +99,12 @@ def _overlaid(inner: Schema, outer: Schema) -> Schema:
     both = [*inner.get(RULES, []), *outer.get(RULES, [])]
     merged = {**inner, **outer}
     return merged | {RULES: both} if both else merged
+
+
+def _plain(docstring: str) -> str:
+    """As ``kubectl explain`` shows it: paragraphs without line breaks, code in single marks."""
+    paragraphs = docstring.replace("``", "`").split("\n\n")
+    return "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
 
 
 def _without_nulls(value: Any) -> Any:

@@ -53,11 +53,12 @@ def desired(
     revision = revision_of(contents)
     rollout = decide(revision)
     components = [content.role.component for content in contents]
+    guarded = components if od.spec.security.network_policy else []
     objects: list[Manifest] = [
         router_access.service_account(od),
         router_access.role(od),
         router_access.role_binding(od),
-        *(network_policy(od, component) for component in components),
+        *(network_policy(od, component) for component in guarded),
         *(engine_service(od, component) for component in components),
         router_service(od),
         *(disruption_budget(od, component) for component in (*components, Component.ROUTER)),

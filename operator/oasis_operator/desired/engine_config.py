@@ -33,6 +33,7 @@ def engine_config(od: OasisDeployment, role: RolePlan) -> EngineConfig:
         dtype=spec.engine.dtype,
         max_model_len=spec.engine.max_model_len,
         max_num_seqs=spec.engine.max_num_seqs,
+        tensor_parallel_size=spec.engine.tensor_parallel_size,
         tiers=TierConfig(
             block_tokens=kv.block_tokens,
             host_bytes=quantity_bytes(kv.host_size),

@@ -37,14 +37,16 @@ def model_source(model: Model) -> ModelSource:
         ValueError: none or several are named; the CRD's rules refuse such a spec.
     """
     match model:
-        case Model(image=image, host_path=None, pvc=None, hub=None) if image:
+        case Model(image=image, host_path=None, pvc=None, image_volume=None, hub=None) if image:
             return ModelSource(
                 image.path,
                 f"spec.model.image.path {image.path}",
                 PurePosixPath(image.path).name,
                 env=(_OFFLINE,),
             )
-        case Model(image=None, host_path=host_path, pvc=None, hub=None) if host_path:
+        case Model(image=None, host_path=host_path, pvc=None, image_volume=None, hub=None) if (
+            host_path
+        ):
             return ModelSource(
                 MODEL_MOUNT,
                 f"spec.model.hostPath.path {host_path.path}",
@@ -56,12 +58,12 @@ def model_source(model: Model) -> ModelSource:
                 ),
                 mounts=(_MOUNT,),
             )
-        case Model(image=None, host_path=None, pvc=pvc, hub=None) if pvc:
+        case Model(image=None, host_path=None, pvc=pvc, image_volume=None, hub=None) if pvc:
             inside = f"/{pvc.path}" if pvc.path else ""
             return ModelSource(
                 f"{MODEL_MOUNT}{inside}",
                 f"spec.model.pvc {pvc.claim_name}{inside}",
-                f"{pvc.claim_name}{inside}",
+                PurePosixPath(pvc.path or pvc.claim_name).name,
                 env=(_OFFLINE,),
                 volumes=(
                     {
@@ -71,7 +73,18 @@ def model_source(model: Model) -> ModelSource:
                 ),
                 mounts=(_MOUNT,),
             )
-        case Model(image=None, host_path=None, pvc=None, hub=hub) if hub:
+        case Model(image=None, host_path=None, pvc=None, image_volume=image, hub=None) if image:
+            inside = f"/{image.path}" if image.path else ""
+            policy = {"pullPolicy": image.pull_policy} if image.pull_policy else {}
+            return ModelSource(
+                f"{MODEL_MOUNT}{inside}",
+                f"spec.model.imageVolume {image.reference}{inside}",
+                PurePosixPath(image.path or image.reference).name,
+                env=(_OFFLINE,),
+                volumes=({"name": VOLUME, "image": {"reference": image.reference, **policy}},),
+                mounts=(_MOUNT,),
+            )
+        case Model(image=None, host_path=None, pvc=None, image_volume=None, hub=hub) if hub:
             token = hub.token_secret
             return ModelSource(
                 hub.name,
@@ -80,7 +93,9 @@ def model_source(model: Model) -> ModelSource:
                 args=("--revision", hub.revision) if hub.revision else (),
                 env=(secret_env("HF_TOKEN", token),) if token else (),
             )
-    raise ValueError("spec.model must name exactly one of image, hostPath, pvc and hub")
+    raise ValueError(
+        "spec.model must name exactly one of image, hostPath, pvc, imageVolume and hub"
+    )
 
 
 def secret_env(name: str, secret: SecretKey) -> Manifest:

@@ -13,7 +13,12 @@ from oasis_operator.desired.model import model_source, secret_env
 from oasis_operator.desired.override import merged
 from oasis_operator.desired.probes import http_probe, startup_probe
 from oasis_operator.desired.roles import RolePlan
-from oasis_operator.desired.security_context import container_security, pod_security
+from oasis_operator.desired.scheduling import scheduling
+from oasis_operator.desired.security_context import (
+    container_security,
+    image_pull_secrets,
+    pod_security,
+)
 from oasis_runtime.contract import (
     DRAIN_MARGIN_SECONDS,
     ENGINE_CONFIG_PATH,
@@ -93,6 +98,8 @@ def _pod_spec(od: OasisDeployment, role: RolePlan, image: str, config_map: str) 
         {"name": "shm", "mountPath": "/dev/shm"},
         *source.mounts,
     ]
+    # The default seccomp profile lets only containers with it set a memory policy.
+    capabilities = ("SYS_NICE",) if od.spec.topology.numa.bind_memory else ()
     container: Manifest = {
         "name": ENGINE_CONTAINER,
         "image": image,
@@ -104,7 +111,7 @@ def _pod_spec(od: OasisDeployment, role: RolePlan, image: str, config_map: str) 
         ],
         "resources": resources(role.spec.resources),
         "volumeMounts": mounts,
-        "securityContext": container_security(),
+        "securityContext": container_security(*capabilities),
         "startupProbe": startup_probe("/health", od.spec.updates.progress_deadline_seconds),
         "readinessProbe": http_probe("/health", period=5, failures=3),
         "livenessProbe": http_probe("/health", period=10, failures=6),
@@ -120,14 +127,9 @@ def _pod_spec(od: OasisDeployment, role: RolePlan, image: str, config_map: str) 
         "containers": [container],
         "volumes": volumes,
     }
-    if role.spec.node_selector:
-        spec["nodeSelector"] = dict(role.spec.node_selector)
-    if role.spec.tolerations:
-        spec["tolerations"] = [
-            toleration.model_dump(by_alias=True, exclude_none=True)
-            for toleration in role.spec.tolerations
-        ]
-    return spec
+    return (
+        spec | image_pull_secrets(od) | scheduling(role.spec.node_selector, role.spec.tolerations)
+    )
 
 
 def _environment(od: OasisDeployment, source: list[Manifest]) -> list[Any]:

@@ -16,7 +16,12 @@ from oasis_operator.desired.model import secret_env
 from oasis_operator.desired.pod import HOME, PRE_STOP_SECONDS, resources, scrape_annotations
 from oasis_operator.desired.probes import TIMEOUT_SECONDS, http_probe, tcp_probe
 from oasis_operator.desired.roles import is_disaggregated
-from oasis_operator.desired.security_context import container_security, pod_security
+from oasis_operator.desired.scheduling import scheduling
+from oasis_operator.desired.security_context import (
+    container_security,
+    image_pull_secrets,
+    pod_security,
+)
 from oasis_operator.desired.service import models_url
 from oasis_runtime.contract import HTTP_PORT, ROUTER_METRICS_PORT, ROUTER_PORT
 
@@ -80,6 +85,8 @@ def router_deployment(od: OasisDeployment, image: str, revision: str) -> Manifes
                         {"name": "tmp", "emptyDir": {}},
                         {"name": "home", "emptyDir": {}},
                     ],
+                    **image_pull_secrets(od),
+                    **scheduling(od.spec.router.node_selector, od.spec.router.tolerations),
                 },
             },
         }
@@ -155,5 +162,6 @@ def _arguments(od: OasisDeployment, revision: str) -> list[str]:
         "--service-discovery",
         f"--service-discovery-port={HTTP_PORT}",
         f"--service-discovery-namespace={od.namespace}",
+        *([f"--policy={od.spec.router.policy}"] if od.spec.router.policy else ()),
         *mode,
     ]

@@ -62,6 +62,19 @@ def test_every_list_and_map_is_bounded() -> None:
             assert "maxProperties" in field, path
 
 
+def test_every_field_explains_itself() -> None:
+    for path, field in walk({"properties": SCHEMA["properties"]}):
+        if path.startswith((".spec", ".status")) and not path.endswith("[]"):
+            assert field.get("description"), path
+
+
+def test_explanations_read_as_prose() -> None:
+    for path, field in walk(SCHEMA):
+        for paragraph in field.get("description", "").split("\n\n"):
+            assert "\n" not in paragraph, path
+            assert "``" not in paragraph, path
+
+
 def test_every_rule_tells_what_to_do() -> None:
     remedies = ("write", "use", "raise", "lower", "name exactly one")
     for path, field in walk(SCHEMA):

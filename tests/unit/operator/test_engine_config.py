@@ -35,6 +35,7 @@ def test_the_served_name_is_that_of_the_deployment_unless_said() -> None:
         ({"engine": {"dtype": "float32"}}, "dtype", "float32"),
         ({"engine": {"maxModelLen": 4096}}, "max_model_len", 4096),
         ({"engine": {"maxNumSeqs": 3}}, "max_num_seqs", 3),
+        ({"engine": {"tensorParallelSize": 2}}, "tensor_parallel_size", 2),
         ({"engine": {"extraArgs": ["--a", "b"]}}, "extra_args", ("--a", "b")),
         ({"kv": {"blockTokens": 64}}, "tiers.block_tokens", 64),
         ({"kv": {"hostSize": "2Gi"}}, "tiers.host_bytes", 2 << 30),

@@ -31,6 +31,15 @@ def test_a_folder_inside_a_claim_is_below_the_mount() -> None:
     assert found.volumes[0]["persistentVolumeClaim"] == {"claimName": "weights", "readOnly": True}
 
 
+def test_an_image_of_its_own_is_mounted_by_the_kubelet() -> None:
+    given = {"reference": "models/llama:8b", "path": "weights", "pullPolicy": "Always"}
+    found = source(imageVolume=given)
+    assert found.path == f"{found.mounts[0]['mountPath']}/weights"
+    image = {"reference": "models/llama:8b", "pullPolicy": "Always"}
+    assert found.volumes == ({"name": "model", "image": image},)
+    assert "models/llama:8b" in found.told
+
+
 def test_a_hub_model_has_its_token_from_the_secret_and_its_revision_as_argument() -> None:
     found = source(
         hub={"name": "a/b", "revision": "abc", "tokenSecret": {"name": "hub", "key": "token"}}
@@ -39,9 +48,16 @@ def test_a_hub_model_has_its_token_from_the_secret_and_its_revision_as_argument(
     assert found.env[0]["valueFrom"]["secretKeyRef"] == {"name": "hub", "key": "token"}
 
 
-@pytest.mark.parametrize("kind", ["image", "hostPath", "pvc"])
-def test_a_local_model_never_asks_the_hub(kind: str) -> None:
-    given = {"claimName": "c"} if kind == "pvc" else {"path": "/m"}
+@pytest.mark.parametrize(
+    ("kind", "given"),
+    [
+        ("image", {"path": "/m"}),
+        ("hostPath", {"path": "/m"}),
+        ("pvc", {"claimName": "c"}),
+        ("imageVolume", {"reference": "m"}),
+    ],
+)
+def test_a_local_model_never_asks_the_hub(kind: str, given: dict[str, str]) -> None:
     assert {"name": "HF_HUB_OFFLINE", "value": "1"} in source(**{kind: given}).env
 
 

@@ -23,3 +23,8 @@ def test_it_covers_the_roles_pods() -> None:
     spec = named(built(deployment()), "NetworkPolicy", "chat-prefill")["spec"]
     assert spec["policyTypes"] == ["Ingress"]
     assert spec["podSelector"]["matchLabels"]["oasiskv.io/component"] == "prefill"
+
+
+def test_a_cluster_with_policies_of_its_own_can_do_without() -> None:
+    objects = built(deployment(security={"networkPolicy": False})).objects
+    assert "NetworkPolicy" not in {item["kind"] for item in objects}

@@ -166,3 +166,14 @@ def test_a_scheduler_that_knows_numa_nodes_is_for_the_kubelets_mode() -> None:
     numa = {"topology": {"numa": {"schedulerName": "topo-aware"}}, "prefill": {"devices": DEVICES}}
     assert allocated("kubelet", **numa)["schedulerName"] == "topo-aware"
     assert "schedulerName" not in allocated("dra", **numa)
+
+
+def test_binding_memory_takes_a_capability() -> None:
+    engine = container(topology={"numa": {"bindMemory": True}})
+    capabilities = engine["securityContext"]["capabilities"]
+    assert capabilities == {"drop": ["ALL"], "add": ["SYS_NICE"]}
+
+
+def test_images_are_pulled_with_the_secrets_named() -> None:
+    spec = template(security={"imagePullSecrets": ["registry"]})["spec"]
+    assert spec["imagePullSecrets"] == [{"name": "registry"}]

@@ -99,3 +99,20 @@ def test_with_two_roles_it_checks_the_clients_key_against_an_engine() -> None:
 def test_with_one_role_the_engine_checks_the_key_that_the_router_passes_on() -> None:
     found = container(security=KEY, prefill=None)
     assert found["command"] == ["vllm-router"]
+
+
+def test_its_policy_is_the_routers_own_unless_said() -> None:
+    assert parse_router_args(container()["args"]).policy == "cache_aware"
+    given = parse_router_args(container(router={"policy": "power_of_two"})["args"])
+    assert given.policy == "power_of_two"
+
+
+def test_it_runs_where_it_may_and_pulls_as_engines_do() -> None:
+    toleration = {"key": "edge", "operator": "Exists"}
+    pod = router(
+        router={"nodeSelector": {"pool": "edge"}, "tolerations": [toleration]},
+        security={"imagePullSecrets": ["registry"]},
+    )["spec"]["template"]["spec"]
+    assert pod["nodeSelector"] == {"pool": "edge"}
+    assert pod["tolerations"] == [toleration]
+    assert pod["imagePullSecrets"] == [{"name": "registry"}]
