@@ -48,7 +48,7 @@ class Llama:
         self._weights = weights
 
     @staticmethod
-    def random(shape: Shape, seed: int) -> Llama:
+    def random(shape: Shape, seed: int, dtype: torch.dtype = torch.float32) -> Llama:
         """Weights that keep activations near unit size, with queries and keys twice as large: so
         attention is sharp enough that what it leaves out changes the answer."""
         generator = torch.Generator().manual_seed(seed)
@@ -77,7 +77,7 @@ class Llama:
                 weights[f"{at}{name}.weight"] = normal(rows, columns, scale * columns**-0.5)
             for name in ("input_layernorm", "post_attention_layernorm"):
                 weights[f"{at}{name}.weight"] = torch.ones(s.hidden)
-        return Llama(shape, weights)
+        return Llama(shape, {name: weight.to(dtype) for name, weight in weights.items()})
 
     @torch.inference_mode()
     def forward(
@@ -119,11 +119,11 @@ class Llama:
         s, device = self.shape, positions.device
         pairs = torch.arange(0, s.dim, 2, dtype=torch.float64, device=device)
         angles = positions.double()[:, None] * s.rope_theta ** (-pairs / s.dim)
-        return angles.cos().float()[:, None], angles.sin().float()[:, None]
+        return angles.cos()[:, None], angles.sin()[:, None]
 
 
 def _rotate(x: torch.Tensor, rotary: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
-    cosine, sine = rotary
+    cosine, sine = (part.to(x.dtype) for part in rotary)
     first, second = x.chunk(2, dim=-1)
     return torch.cat((first * cosine - second * sine, second * cosine + first * sine), dim=-1)
 
@@ -133,6 +133,7 @@ def dense_attention(
 ) -> torch.Tensor:
     """Causal attention [n, heads, D] of the n tokens that follow ``computed`` others, over keys and
     values [computed + n, kv_heads, D]."""
+    key, value = key.to(query.dtype), value.to(query.dtype)
     n, heads, dim = query.shape
     kv_heads = key.shape[1]
     # The query heads of a KV head as more rows of one head: nothing is repeated, and four

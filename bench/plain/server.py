@@ -1,4 +1,5 @@
-"""Serves a plain model through the engine core: the smallest host that the core can have.
+"""Serves a plain model through the engine core: the smallest host that the core can have. Both
+tiers are float32, whatever the model computes in.
 
 It gives out blocks, writes keys and values to both tiers, attends over the core's block tables and
 asks the core for the next set, in the order that docs/adding-an-engine.md gives.
@@ -130,8 +131,8 @@ class PlainServer:
     ) -> None:
         """Put rows [n, heads, D] at host slots [n]."""
         block, position = slots // self._geometry.block, slots % self._geometry.block
-        self._host[layer, block, :, 0, position] = key
-        self._host[layer, block, :, 1, position] = value
+        self._host[layer, block, :, 0, position] = key.float()
+        self._host[layer, block, :, 1, position] = value.float()
 
     def write_resident(
         self, layer: int, where: torch.Tensor, key: torch.Tensor, value: torch.Tensor
@@ -139,8 +140,8 @@ class PlainServer:
         """Put rows [n, D] at positions [n] of the fast tier, except where it is -1."""
         here = where >= 0
         slot, position = where[here] // self._geometry.block, where[here] % self._geometry.block
-        self._fast[layer, slot, 0, position] = key[here]
-        self._fast[layer, slot, 1, position] = value[here]
+        self._fast[layer, slot, 0, position] = key[here].float()
+        self._fast[layer, slot, 1, position] = value[here].float()
 
     def attend(
         self, layer: int, table: torch.Tensor, lengths: torch.Tensor, query: torch.Tensor
@@ -148,7 +149,8 @@ class PlainServer:
         """Output [heads, group, tokens, D] of one request's query of that shape, over pages of the
         fast tier. ``table``: int64 [heads, width] of slots; ``lengths``: [heads], in tokens, the
         last of which are the query's own."""
-        keys, values = self._fast[layer, table].transpose(0, 2).transpose(1, 2).flatten(2, 3)
+        pages = self._fast[layer, table].to(query.dtype)
+        keys, values = pages.transpose(0, 2).transpose(1, 2).flatten(2, 3)
         tokens = query.shape[2]
         ends = lengths[:, None] - torch.arange(tokens - 1, -1, -1)
         seen = torch.arange(keys.shape[1]) < ends[:, :, None]
@@ -185,7 +187,7 @@ class _Pass:
         server, engine, step = self._server, self._server.engine, self._step
         g = engine.tables.geometry
         server.write(layer, self._slots, key, value)
-        engine.write(layer, key.contiguous().numpy(), self._slots.numpy())
+        engine.write(layer, key.float().contiguous().numpy(), self._slots.numpy())
         where = engine.fast_slots(layer, self._slots[self._decoding].numpy())
         rows = (key[self._decoding].flatten(0, 1), value[self._decoding].flatten(0, 1))
         server.write_resident(layer, torch.from_numpy(where), *rows)
@@ -204,6 +206,6 @@ class _Pass:
                 out[self._rows[i]] = found.permute(2, 0, 1, 3).flatten(1, 2)
         if step.selecting:
             last = [self._rows[i].stop - 1 for i in step.selecting]
-            chosen = query[last].unflatten(1, (g.heads, g.group)).contiguous()
+            chosen = query[last].unflatten(1, (g.heads, g.group)).float().contiguous()
             engine.select(layer, chosen.numpy(), g.dim**-0.5)
         return out
