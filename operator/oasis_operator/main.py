@@ -11,6 +11,7 @@ from typing import NoReturn
 
 import aiohttp
 
+from oasis_operator import logs
 from oasis_operator.cluster.controller import Controller
 from oasis_operator.cluster.devices import Devices
 from oasis_operator.cluster.election import Election
@@ -39,9 +40,7 @@ def main() -> None:
         settings = settings_from(os.environ)
     except SettingsError as error:
         sys.exit(f"oasis-operator: {error}")
-    logging.basicConfig(
-        level=settings.log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-    )
+    logs.configure(settings.log_level, settings.log_format)
     # kopf tells every event of every object at INFO.
     logging.getLogger("kopf.objects").setLevel(logging.WARNING)
     asyncio.run(_run(settings))

@@ -9,6 +9,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from oasis_operator.logs import LogFormat
 from oasis_runtime.contract import OPERATOR_HEALTH_PORT, OPERATOR_METRICS_PORT
 
 
@@ -36,6 +37,7 @@ class Settings(BaseModel):
     metrics_port: Annotated[int, Field(alias="OASIS_METRICS_PORT")] = OPERATOR_METRICS_PORT
     health_port: Annotated[int, Field(alias="OASIS_HEALTH_PORT")] = OPERATOR_HEALTH_PORT
     log_level: Annotated[str, Field(alias="OASIS_LOG_LEVEL")] = "INFO"
+    log_format: Annotated[LogFormat, Field(alias="OASIS_LOG_FORMAT")] = "text"
 
 
 def settings_from(environment: Mapping[str, str]) -> Settings:

@@ -23,6 +23,7 @@ from oasis_operator.cluster.refill import refill
 from oasis_operator.cluster.server import ApiServer
 from oasis_operator.cluster.store import Store
 from oasis_operator.cluster.watch import watch_settings, watches
+from oasis_operator.logs import about
 from oasis_operator.metrics import OperatorMetrics
 
 WORKERS = 8
@@ -119,14 +120,13 @@ class Controller:
     async def _work(self) -> None:
         while True:
             key = await self._queue.take()
-            with self._metrics.reconcile_seconds.time():
+            with about(key), self._metrics.reconcile_seconds.time():
                 result = await self._once(key)
             self._metrics.reconciles.labels(result).inc()
 
     async def _once(self, key: Key) -> str:
         """One reconcile; every failure comes back later and none ends the worker."""
         queue = self._queue
-        where = f"{key.namespace}/{key.name}"
         try:
             async with asyncio.timeout(RECONCILE_SECONDS):
                 again = await self._reconciler.reconcile(key)
@@ -137,15 +137,15 @@ class Controller:
             queue.failed(key, error.retry_after)
             return "throttled"
         except UnreachableError as error:
-            log.warning("%s: %s", where, error)
+            log.warning("%s", error)
             queue.failed(key)
             return "unreachable"
         except RefusedError as error:
-            log.warning("%s: refused: %s", where, error)
+            log.warning("refused: %s", error)
             queue.failed(key)
             return "refused"
         except Exception:
-            log.exception("%s: reconcile failed", where)
+            log.exception("reconcile failed")
             queue.failed(key)
             return "error"
         queue.done(key)

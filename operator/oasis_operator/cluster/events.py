@@ -10,21 +10,41 @@ from oasis_operator.api.crd import API_VERSION, KIND
 from oasis_operator.desired.metadata import Manifest
 from oasis_operator.desired.revision import content_hash
 from oasis_operator.reconcile.conditions import Draft
+from oasis_operator.reconcile.decisions import Decision
 
 COMPONENT = "oasiskv-operator"
 MESSAGE_LIMIT = 1024
 """The API server refuses longer messages."""
 
 
-def event(metadata: Mapping[str, Any], draft: Draft, now: datetime) -> Manifest:
+def alarm(metadata: Mapping[str, Any], draft: Draft, now: datetime) -> Manifest:
     """A warning whose name follows from what it says: telling it again creates no second one."""
+    identity = [metadata["uid"], draft.type, draft.reason, draft.message]
+    message = f"{draft.type}: {draft.message}"
+    return _event(metadata, identity, "Warning", draft.reason, message, now)
+
+
+def decision_event(metadata: Mapping[str, Any], decision: Decision, now: datetime) -> Manifest:
+    """As :func:`alarm`, but told again when it is decided again for another spec."""
+    identity = [metadata["uid"], metadata["generation"], decision.reason, decision.message]
+    kind = "Warning" if decision.warning else "Normal"
+    return _event(metadata, identity, kind, decision.reason, decision.message, now)
+
+
+def _event(
+    metadata: Mapping[str, Any],
+    identity: list[Any],
+    kind: str,
+    reason: str,
+    message: str,
+    now: datetime,
+) -> Manifest:
     name, namespace = metadata["name"], metadata["namespace"]
-    told = content_hash([metadata["uid"], draft.type, draft.reason, draft.message], 16)
     when = now.strftime("%Y-%m-%dT%H:%M:%SZ")
     return {
         "apiVersion": "v1",
         "kind": "Event",
-        "metadata": {"name": f"{name}.{told}", "namespace": namespace},
+        "metadata": {"name": f"{name}.{content_hash(identity, 16)}", "namespace": namespace},
         "involvedObject": {
             "apiVersion": API_VERSION,
             "kind": KIND,
@@ -32,9 +52,9 @@ def event(metadata: Mapping[str, Any], draft: Draft, now: datetime) -> Manifest:
             "namespace": namespace,
             "uid": metadata["uid"],
         },
-        "type": "Warning",
-        "reason": draft.reason,
-        "message": f"{draft.type}: {draft.message}"[:MESSAGE_LIMIT],
+        "type": kind,
+        "reason": reason,
+        "message": message[:MESSAGE_LIMIT],
         "source": {"component": COMPONENT},
         "reportingComponent": COMPONENT,
         "firstTimestamp": when,

@@ -13,7 +13,7 @@ from oasis_operator.api.resource import InvalidSpecError, OasisDeployment
 from oasis_operator.api.status import Status
 from oasis_operator.cluster.devices import Devices
 from oasis_operator.cluster.errors import RefusedError
-from oasis_operator.cluster.events import event
+from oasis_operator.cluster.events import alarm, decision_event
 from oasis_operator.cluster.kinds import CHILD_BY_KIND, EVENT, OASIS_DEPLOYMENT
 from oasis_operator.cluster.queue import Key
 from oasis_operator.cluster.server import ApiServer
@@ -23,6 +23,7 @@ from oasis_operator.desired.metadata import Component, Manifest
 from oasis_operator.desired.placement import Placements, needs_inventory, placements
 from oasis_operator.desired.rollout import decide_rollout
 from oasis_operator.reconcile.conditions import READY, Draft, newly_alarming
+from oasis_operator.reconcile.decisions import decisions
 from oasis_operator.reconcile.observed import ObjectKey, Observed
 from oasis_operator.reconcile.pause import paused
 from oasis_operator.reconcile.placement_condition import UNSCHEDULABLE, withheld
@@ -139,11 +140,11 @@ class Reconciler:
                     error
                 )
             self._store.keep_object(live)
-            log.info("applied %s %s/%s", name.kind, key.namespace, name.name)
+            log.info("applied %s %s", name.kind, name.name)
         for name in todo.delete:
             await self._server.delete(CHILD_BY_KIND[name.kind], key.namespace, name.name)
             self._store.forget_object(key, name)
-            log.info("deleted %s %s/%s", name.kind, key.namespace, name.name)
+            log.info("deleted %s %s", name.kind, name.name)
 
     async def _report(
         self, key: Key, od: OasisDeployment, wanted: Desired, placed: Placements
@@ -197,14 +198,21 @@ class Reconciler:
         self, body: Manifest, before: Status, after: Status, drafts: list[Draft]
     ) -> None:
         """Events first: their names follow from their content, so a repeated pass repeats none."""
-        metadata = body["metadata"]
-        for draft in newly_alarming(drafts, before.conditions or []):
+        metadata, now = body["metadata"], self._now()
+        alarms = newly_alarming(drafts, before.conditions or [])
+        decided = decisions(before, after, {draft.type for draft in alarms})
+        told = [
+            *(alarm(metadata, draft, now) for draft in alarms),
+            *(decision_event(metadata, decision, now) for decision in decided),
+        ]
+        for event in told:
+            log.info("%s: %s", event["reason"], event["message"])
             try:
-                await self._server.create(EVENT, event(metadata, draft, self._now()))
+                await self._server.create(EVENT, event)
             except RefusedError as error:
                 # 409: told already. Anything else, such as a quota, must not hide the status.
                 if error.status != 409:
-                    log.warning("no Event about %s: %s", metadata["name"], error)
+                    log.warning("no Event: %s", error)
         if same_status(before, after):
             return
         written = await self._server.apply_status(

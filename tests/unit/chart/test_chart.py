@@ -214,6 +214,12 @@ def test_the_lease_is_the_only_one_that_it_may_change() -> None:
         ("prometheusRule.runbooks=docs/", "runbooks"),
         ("podMonitor.interval=often", "interval"),
         ("dashboards.labels.a=1", "labels"),
+        ("logFormat=xml", "logFormat"),
+        ("podMonitor=null", "podMonitor"),
+        ("resources=null", "resources"),
+        ("resources.limits.memory=lots", "memory"),
+        ("tolerations[0].efect=NoSchedule", "efect"),
+        ("affinity.nodes.a=b", "nodes"),
     ],
 )
 def test_a_wrong_value_is_refused_by_name(setting: str, told: str) -> None:
@@ -244,7 +250,8 @@ def test_the_schema_knows_no_value_that_the_chart_does_not_have() -> None:
     schema = json.loads((CHART / "values.schema.json").read_text())
     assert set(schema["properties"]) - {"global"} == set(values)
     for name, section in schema["properties"].items():
-        if "properties" in section:
+        # What is empty by default has the fields of Kubernetes.
+        if "properties" in section and values[name]:
             assert set(section["properties"]) == set(values[name]), name
 
 

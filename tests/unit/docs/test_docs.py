@@ -175,6 +175,19 @@ def test_the_table_of_conditions_has_every_reason_and_no_other() -> None:
     assert names(DOCS / "deploy.md", "Conditions") == reasons()
 
 
+def test_the_table_of_events_has_every_decision() -> None:
+    tree = ast.parse((ROOT / "operator/oasis_operator/reconcile/decisions.py").read_text())
+    given = {
+        node.args[0].value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id == "Decision"
+        and isinstance(node.args[0], ast.Constant)
+    }
+    assert names(DOCS / "observability.md", "Events") == given
+
+
 def test_the_table_of_fallbacks_has_every_reason_that_the_engine_gives() -> None:
     source = ast.parse((ROOT / "runtime/oasis_runtime/core/engine.py").read_text())
     given = {
