@@ -60,6 +60,7 @@ def _set(variable: str, value: str) -> str:
 
 _MAJOR, _MINOR, _PATCH = versions.KUBERNETES.split(".")
 
+# In the order of the builds: the longest first, then what the tests need first.
 MODULES: tuple[Module, ...] = (
     Module(
         "kubernetes",
@@ -87,18 +88,6 @@ MODULES: tuple[Module, ...] = (
             _set(f"{_COMPONENT_VERSION}.gitMinor", _MINOR),
         ),
     ),
-    Module("coredns", (".",), ("coredns",)),
-    Module(
-        "prometheus",
-        (
-            "github.com/prometheus/prometheus/cmd/prometheus",
-            "github.com/prometheus/prometheus/cmd/promtool",
-        ),
-        ("prometheus", "promtool"),
-        (_set(f"{_COMMON_VERSION}.Version", versions.PROMETHEUS),),
-        # Of some thirty discovery mechanisms the bed uses one; the others double the build.
-        tags="remove_all_sd,enable_kubernetes_sd",
-    ),
     Module(
         "helm",
         ("helm.sh/helm/v3/cmd/helm",),
@@ -112,6 +101,18 @@ MODULES: tuple[Module, ...] = (
             _set("helm.sh/helm/v3/pkg/chartutil.k8sVersionMinor", _MINOR),
         ),
     ),
+    Module(
+        "prometheus",
+        (
+            "github.com/prometheus/prometheus/cmd/prometheus",
+            "github.com/prometheus/prometheus/cmd/promtool",
+        ),
+        ("prometheus", "promtool"),
+        (_set(f"{_COMMON_VERSION}.Version", versions.PROMETHEUS),),
+        # Of some thirty discovery mechanisms the bed uses one; the others double the build.
+        tags="remove_all_sd,enable_kubernetes_sd",
+    ),
+    Module("coredns", (".",), ("coredns",)),
     Module(
         "kwok",
         ("sigs.k8s.io/kwok/cmd/kwok",),

@@ -57,5 +57,5 @@ def test_missing_assets_are_named_with_the_remedy(tmp_path: Path) -> None:
 
 
 def test_an_unknown_module_is_refused_with_the_list_of_known_ones() -> None:
-    with pytest.raises(Problem, match="the modules are kubernetes, coredns"):
+    with pytest.raises(Problem, match="the modules are kubernetes, helm"):
         programs.named(["kubernets"])

