@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import importlib.util
 from ctypes import POINTER, c_float, c_int32, c_int64, c_void_p
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,7 @@ from oasis_runtime.core.tables import Tables
 from oasis_runtime.kernels.contract import F32, I32, I64, U8, Rows, Selected
 
 _LIBRARY = "oasis_runtime.kernels._oasis_cpu"
-_INTERFACE = 2
+_INTERFACE = 3
 """Same in oasis_cpu.cpp; raise both when the tables or a signature change."""
 _INSTALL = "install the package (pip install .), or in a checkout `pip install --no-deps -e .`"
 
@@ -47,8 +48,7 @@ class _Tables(ctypes.Structure):
                 "last",
                 "state",
                 "present",
-                "low",
-                "high",
+                "bounds",
                 "scale",
                 "selected",
                 "count",
@@ -101,6 +101,40 @@ def _address(array: npt.NDArray[np.generic], dtype: type[np.generic]) -> int:
     return array.ctypes.data
 
 
+@dataclass(frozen=True)
+class _Choice:
+    """Arguments of a selection besides the query, and room for what comes of it.
+
+    ``kept``: the arrays that the addresses are of.
+    """
+
+    kept: tuple[Rows, I32, U8]
+    inputs: tuple[int, int]
+    loads: I32
+    wants: I32
+    counts: I64
+    outputs: tuple[int, int, int, int, int]
+
+    @staticmethod
+    def make(rows: Rows, budget: I32, flags: U8, heads: int) -> _Choice:
+        most = rows.tables.size * heads
+        loads, wants = np.empty((most, 4), np.int32), np.empty((most, 3), np.int32)
+        counts = np.zeros(8, np.int64)  # loads, wants, and the totals
+        at = counts.ctypes.data
+        return _Choice(
+            (rows, budget, flags),
+            (_address(budget, np.int32), _address(flags, np.uint8)),
+            loads,
+            wants,
+            counts,
+            (loads.ctypes.data, at, wants.ctypes.data, at + 8, at + 16),
+        )
+
+    def is_of(self, rows: Rows, budget: I32, flags: U8) -> bool:
+        mine = self.kept
+        return mine[0] is rows and mine[1] is budget and mine[2] is flags
+
+
 class CpuKernels:
     """See :class:`oasis_runtime.kernels.contract.Kernels`."""
 
@@ -129,8 +163,7 @@ class CpuKernels:
                     tables.last,
                     tables.state,
                     tables.present,
-                    tables.low,
-                    tables.high,
+                    tables.bounds,
                     tables.scale,
                     tables.selected,
                     tables.count,
@@ -140,6 +173,7 @@ class CpuKernels:
         self._ref = ctypes.byref(self._struct)
         self._rows: Rows | None = None
         self._rows_at: tuple[int, ...] = ()
+        self._choice: _Choice | None = None
 
     def _addresses(self, rows: Rows) -> tuple[int, ...]:
         """Of lanes, tables, sinks, window and lengths; asked for once, as all layers of a step
@@ -226,13 +260,8 @@ class CpuKernels:
         cap: int,
         step: int,
     ) -> Selected:
-        g = self._geometry
-        blocks = (rows.lengths + (g.block - 1)) // g.block
-        most = int(blocks.sum()) * g.heads
-        loads, wants = np.empty((most, 4), np.int32), np.empty((most, 3), np.int32)
-        counts = np.zeros(8, np.int64)  # loads, wants, and the totals
-        at = counts.ctypes.data
-        lanes, tables, sinks, window, _ = self._addresses(rows)
+        chosen = self._prepared(rows, budget, flags)
+        lanes, tables, sinks, window, lengths = self._addresses(rows)
         self._lib.oasis_select(
             self._ref,
             layer,
@@ -244,19 +273,21 @@ class CpuKernels:
             rows.tables.shape[1],
             sinks,
             window,
-            _address(blocks, np.int32),
-            _address(budget, np.int32),
-            _address(flags, np.uint8),
+            lengths,
+            *chosen.inputs,
             cap,
             step,
-            loads.ctypes.data,
-            at,
-            wants.ctypes.data,
-            at + 8,
-            at + 16,
+            *chosen.outputs,
         )
-        n_loads, n_wants, *totals = counts.tolist()
-        return Selected(loads[:n_loads], wants[:n_wants], *totals)
+        n_loads, n_wants, *totals = chosen.counts.tolist()
+        return Selected(chosen.loads[:n_loads].copy(), chosen.wants[:n_wants].copy(), *totals)
+
+    def _prepared(self, rows: Rows, budget: I32, flags: U8) -> _Choice:
+        """What the selections of all layers of a step share, made once."""
+        choice = self._choice
+        if choice is None or not choice.is_of(rows, budget, flags):
+            choice = self._choice = _Choice.make(rows, budget, flags, self._geometry.heads)
+        return choice
 
     def copy(self, moves: I32, progress: I64) -> None:
         self._lib.oasis_copy(

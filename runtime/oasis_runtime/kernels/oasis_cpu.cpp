@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <numeric>
 #include <vector>
 
 namespace {
@@ -25,8 +26,7 @@ struct Tables {
   int32_t* last;         // [layers, slots]
   uint8_t* state;        // [layers, slots]
   uint8_t* present;      // [layers, heads, blocks]
-  int8_t* low;           // [layers, blocks, heads, dim]
-  int8_t* high;          // [layers, blocks, heads, dim]
+  int8_t* bounds;        // [layers, blocks, heads, 2, dim]: low, high
   uint16_t* scale;       // [layers, blocks, heads], bfloat16
   int32_t* selected;     // [lanes, layers, heads, max_selected]
   int32_t* count;        // [lanes, layers, heads]
@@ -50,6 +50,7 @@ int32_t* selected(const Tables& t, int64_t lane, int64_t l, int64_t h) {
 int32_t& count(const Tables& t, int64_t lane, int64_t l, int64_t h) {
   return t.count[(lane * t.layers + l) * t.heads + h];
 }
+int64_t blocks_of(const Tables& t, int64_t tokens) { return (tokens + t.block - 1) / t.block; }
 uint8_t load_state(const uint8_t* s) { return __atomic_load_n(s, __ATOMIC_ACQUIRE); }
 void store_state(uint8_t* s, uint8_t v) { __atomic_store_n(s, v, __ATOMIC_RELEASE); }
 
@@ -74,16 +75,18 @@ void assign(const Tables& t, int64_t l, int64_t h, int64_t b, int64_t s, int32_t
 // then the least recently selected; a slot still being filled is never one of them.
 template <typename May>
 void takeable(const Tables& t, int64_t l, size_t want, std::vector<int32_t>& out, May may) {
-  std::vector<std::pair<int32_t, int32_t>> v;
+  std::vector<int64_t> v;  // last step above, slot below
+  v.reserve(t.slots);
   for (int64_t s = 0; s < t.slots; ++s) {
     int64_t i = l * t.slots + s;
     uint8_t st = load_state(t.state + i);
-    if (st == kFree || (st == kResident && may(s))) v.emplace_back(t.last[i], s);
+    if (st == kFree || (st == kResident && may(s))) v.push_back(t.last[i] * (int64_t{1} << 32) + s);
   }
   size_t n = std::min(want, v.size());
-  std::partial_sort(v.begin(), v.begin() + n, v.end());
+  if (n < v.size()) std::nth_element(v.begin(), v.begin() + n, v.end());
+  std::sort(v.begin(), v.begin() + n);
   out.clear();
-  for (size_t i = 0; i < n; ++i) out.push_back(v[i].second);
+  for (size_t i = 0; i < n; ++i) out.push_back(static_cast<int32_t>(v[i]));
 }
 
 // bfloat16: the upper half of a float.
@@ -99,41 +102,207 @@ uint16_t round_up(float number) {
   return static_cast<uint16_t>((static_cast<uint64_t>(bits) + 0xffff) >> 16);
 }
 
+// One build for every CPU: the loops below are compiled for each of these, and the loader takes the
+// best that the CPU has. arm64 has its vectors in the base line.
 #if defined(__x86_64__)
-#define OASIS_CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
+#define OASIS_CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
 #else
 #define OASIS_CLONES
 #endif
+#define OASIS_INLINE inline __attribute__((always_inline))
 
-// Upper bounds of q.k over the keys of each of n blocks, for the query heads of one KV head:
-// out[g * n + i] = factor * scale * sum(max(q,0)*high + min(q,0)*low). `wide` has room for 2 * dim.
+// Vectors of any CPU: compilers split them into what the CPU has.
+typedef float Floats __attribute__((vector_size(64)));
+typedef int32_t Ints __attribute__((vector_size(64)));
+typedef float Eight __attribute__((vector_size(32)));
+typedef float Four __attribute__((vector_size(16)));
+constexpr int64_t kLanes = 16, kChunk = 64;  // floats of a vector, int8 of a vector
+constexpr int64_t kTogether = 4;             // query heads that share one pass over a summary
+
+int64_t chunks(const Tables& t) { return (t.dim + kChunk - 1) / kChunk; }
+
+// A chunk of 64 int8 is read as 16 integers of 4 bytes each, and byte j of all integers is one vector
+// of floats. A query head's parts are laid out to match: chunk, j, then max(q,0) and min(q,0) of the
+// dimensions 4 * lane + j; 8 vectors a chunk.
+void spread(const Tables& t, const float* q, float* out) {
+  std::fill(out, out + chunks(t) * 8 * kLanes, 0.f);
+  for (int64_t d = 0; d < t.dim; ++d) {
+    float* o = out + ((d / kChunk * 4 + d % 4) * 2) * kLanes + d % kChunk / 4;
+    o[0] = std::max(q[d], 0.f);
+    o[kLanes] = std::min(q[d], 0.f);
+  }
+}
+
+template <typename Vector>
+OASIS_INLINE void load(const void* from, Vector& to) { std::memcpy(&to, from, sizeof to); }
+
+OASIS_INLINE void add_parts(const Floats& v, Four& out) {
+  const Eight a = __builtin_shufflevector(v, v, 0, 1, 2, 3, 4, 5, 6, 7) +
+                  __builtin_shufflevector(v, v, 8, 9, 10, 11, 12, 13, 14, 15);
+  out = __builtin_shufflevector(a, a, 0, 1, 2, 3) + __builtin_shufflevector(a, a, 4, 5, 6, 7);
+}
+
+// Upper bounds of q.k over the keys of each of n blocks for G query heads of one KV head:
+// out[g * n + i] = factor * scale * sum(max(q,0)*high + min(q,0)*low).
+template <int G>
+OASIS_INLINE void bounds_of(const Tables& t, int64_t l, int64_t h, const int32_t* blocks, int64_t n,
+                            const float* parts, float factor, float* out) {
+  const int64_t dim = t.dim, width = chunks(t) * 8 * kLanes;
+  const auto row_of = [&](int64_t i) { return (l * t.blocks + blocks[i]) * t.heads + h; };
+  for (int64_t i = 0; i < n; ++i) {
+    constexpr int64_t kAhead = 16;  // the blocks of a request lie anywhere, no CPU foresees them
+    if (i + kAhead < n) {
+      const int64_t next = row_of(i + kAhead);
+      for (int64_t d = 0; d < 2 * dim; d += kChunk)
+        __builtin_prefetch(t.bounds + next * 2 * dim + d);
+      __builtin_prefetch(t.scale + next);
+    }
+    const int64_t row = row_of(i);
+    const int8_t *lows = t.bounds + row * 2 * dim, *highs = lows + dim;
+    Floats sums[G] = {};
+    for (int64_t d = 0; d < dim; d += kChunk) {
+      Ints low, high;
+      if (d + kChunk <= dim) {
+        load(lows + d, low);
+        load(highs + d, high);
+      } else {
+        low = high = Ints{};
+        std::memcpy(&low, lows + d, dim - d);
+        std::memcpy(&high, highs + d, dim - d);
+      }
+      const float* part = parts + d / kChunk * 8 * kLanes;
+#pragma GCC unroll 4
+      for (int j = 0; j < 4; ++j) {
+        const Floats down = __builtin_convertvector((low << (24 - 8 * j)) >> 24, Floats);
+        const Floats up = __builtin_convertvector((high << (24 - 8 * j)) >> 24, Floats);
+#pragma GCC unroll 4
+        for (int g = 0; g < G; ++g) {
+          Floats pos, neg;
+          load(part + g * width + 2 * j * kLanes, pos);
+          load(part + g * width + (2 * j + 1) * kLanes, neg);
+          sums[g] += pos * up;
+          sums[g] += neg * down;
+        }
+      }
+    }
+    Four s[4] = {};
+    for (int g = 0; g < G; ++g) add_parts(sums[g], s[g]);
+    const Four a = __builtin_shufflevector(s[0], s[1], 0, 4, 1, 5) +
+                   __builtin_shufflevector(s[0], s[1], 2, 6, 3, 7);
+    const Four b = __builtin_shufflevector(s[2], s[3], 0, 4, 1, 5) +
+                   __builtin_shufflevector(s[2], s[3], 2, 6, 3, 7);
+    const Four sum = __builtin_shufflevector(a, b, 0, 1, 4, 5) +
+                     __builtin_shufflevector(a, b, 2, 3, 6, 7);
+    const float step = factor * widen(t.scale[row]);
+    for (int g = 0; g < G; ++g) out[g * n + i] = step * sum[g];
+  }
+}
+
 OASIS_CLONES
 void bounds(const Tables& t, int64_t l, int64_t h, const int32_t* blocks, int64_t n,
-            const float* pos, const float* neg, float factor, float* wide, float* out) {
-  const int64_t dim = t.dim;
-  for (int64_t i = 0; i < n; ++i) {
-    const int64_t row = (l * t.blocks + blocks[i]) * t.heads + h;
-    const int8_t *low = t.low + row * dim, *high = t.high + row * dim;
-#pragma omp simd
-    for (int64_t d = 0; d < dim; ++d) {
-      wide[d] = static_cast<float>(high[d]);
-      wide[dim + d] = static_cast<float>(low[d]);
-    }
-    for (int64_t g = 0; g < t.group; ++g) {
-      const float *p = pos + g * dim, *q = neg + g * dim;
-      float acc = 0.f;
-#pragma omp simd reduction(+ : acc)
-      for (int64_t d = 0; d < dim; ++d) acc += p[d] * wide[d] + q[d] * wide[dim + d];
-      out[g * n + i] = factor * widen(t.scale[row]) * acc;
+            const float* parts, float factor, float* out) {
+  for (int64_t g = 0; g < t.group; g += kTogether) {
+    const float* p = parts + g * chunks(t) * 8 * kLanes;
+    float* o = out + g * n;
+    switch (std::min(kTogether, t.group - g)) {
+      case 1: bounds_of<1>(t, l, h, blocks, n, p, factor, o); break;
+      case 2: bounds_of<2>(t, l, h, blocks, n, p, factor, o); break;
+      case 3: bounds_of<3>(t, l, h, blocks, n, p, factor, o); break;
+      default: bounds_of<4>(t, l, h, blocks, n, p, factor, o);
     }
   }
+}
+
+// e^x for x <= 0 within 2 units in the last place, e^-87 below that and for what is not a number.
+// The polynomial is that of Cephes' expf; written out because a call would not be vectorised.
+OASIS_INLINE float exp_of_negative(float x) {
+  x = x > -87.f ? x : -87.f;
+  const int32_t n = static_cast<int32_t>(x * 1.44269504f - 0.5f);
+  const float whole = static_cast<float>(n);
+  x = (x - whole * 0.693359375f) + whole * 2.12194440e-4f;
+  float p = 1.9875691500e-4f;
+  p = p * x + 1.3981999507e-3f;
+  p = p * x + 8.3334519073e-3f;
+  p = p * x + 4.1665795894e-2f;
+  p = p * x + 1.6666665459e-1f;
+  p = p * x + 5.0000001201e-1f;
+  const float y = p * x * x + x + 1.f;
+  const int32_t power = (n + 127) << 23;
+  float two_to_n;
+  std::memcpy(&two_to_n, &power, sizeof power);
+  return y * two_to_n;
+}
+
+// mass[i] = sum over query heads of the softmax of their n scores. Never not a number.
+OASIS_CLONES
+void masses(const float* scores, int64_t group, int64_t n, float* e, float* mass) {
+  for (int64_t g = 0; g < group; ++g, scores += n) {
+    float top = -std::numeric_limits<float>::infinity(), sum = 0.f;
+#pragma omp simd reduction(max : top)
+    for (int64_t i = 0; i < n; ++i) top = scores[i] > top ? scores[i] : top;
+#pragma omp simd reduction(+ : sum)
+    for (int64_t i = 0; i < n; ++i) sum += e[i] = exp_of_negative(scores[i] - top);
+    const float share = 1.f / sum;
+    if (g == 0)
+      for (int64_t i = 0; i < n; ++i) mass[i] = e[i] * share;
+    else
+      for (int64_t i = 0; i < n; ++i) mass[i] += e[i] * share;
+  }
+}
+
+// The k best of n masses, the lower one of equals, ascending; 0 < k < n. Floats that are not
+// negative are in the order of their bits: the k-th largest is found by halving the range of bits,
+// which needs no order among the others and has no branch to mispredict.
+OASIS_CLONES
+void best(const float* mass, int64_t n, int64_t k, int32_t first, int32_t* out) {
+  const auto bits = [&](int64_t i) {
+    int32_t b;
+    std::memcpy(&b, mass + i, sizeof b);
+    return b;
+  };
+  int32_t least = std::numeric_limits<int32_t>::max(), most = 0;
+  for (int64_t i = 0; i < n; ++i) {
+    least = std::min(least, bits(i));
+    most = std::max(most, bits(i));
+  }
+  // At least k are >= least, fewer than k are >= most + 1.
+  int64_t low = least, high = int64_t{most} + 1;
+  while (high - low > 1) {
+    const int32_t middle = static_cast<int32_t>(low + (high - low) / 2);
+    int32_t count = 0;
+    for (int64_t i = 0; i < n; ++i) count += bits(i) >= middle;
+    if (count >= k) low = middle;
+    else high = middle;
+    if (count == k) break;
+  }
+  const int32_t limit = static_cast<int32_t>(low);
+  int64_t equals = k;
+  for (int64_t i = 0; i < n; ++i) equals -= bits(i) > limit;
+  for (int64_t i = 0, m = 0; m < k; ++i) {
+    const bool equal = bits(i) == limit && equals > 0;
+    out[m] = first + static_cast<int32_t>(i);
+    m += bits(i) > limit || equal;
+    equals -= equal;
+  }
+}
+
+// How many of two ascending lists are in both.
+int64_t in_both(const int32_t* a, int64_t n, const int32_t* b, int64_t m) {
+  int64_t both = 0;
+  for (int64_t i = 0, j = 0; i < n && j < m;) {
+    const int32_t x = a[i], y = b[j];
+    both += x == y;
+    i += x <= y;
+    j += y <= x;
+  }
+  return both;
 }
 
 // The products scale * low and scale * high are exact, so comparing them with the bounds is too.
 OASIS_CLONES
 void quantise(const Tables& t, int64_t l, int64_t b, int64_t h, float* lo, float* hi, bool fresh) {
   int64_t row = (l * t.blocks + b) * t.heads + h;
-  int8_t *low = t.low + row * t.dim, *high = t.high + row * t.dim;
+  int8_t *low = t.bounds + row * 2 * t.dim, *high = low + t.dim;
   float old = widen(t.scale[row]), top = 0x1p-100f;  // kernels/reference.py:LEAST_TOP
   for (int64_t d = 0; d < t.dim; ++d) {
     if (!fresh) {
@@ -165,7 +334,7 @@ struct Missing {
 
 extern "C" {
 
-int oasis_interface() { return 2; }  // kernels/cpu.py:_INTERFACE
+int oasis_interface() { return 3; }  // kernels/cpu.py:_INTERFACE
 
 void oasis_summarize(const Tables* t, int64_t layer, const float* key, const int64_t* slots,
                      int64_t tokens) {
@@ -259,7 +428,7 @@ int64_t oasis_place(const Tables* t, int64_t n, const int32_t* lanes, const int3
     missing.clear();
     keep.assign(t->slots, 0);
     for (int64_t i = 0; i < n; ++i) {
-      int64_t nb = (lengths[i] + t->block - 1) / t->block, first = std::min<int64_t>(sinks[i], nb);
+      int64_t nb = blocks_of(*t, lengths[i]), first = std::min<int64_t>(sinks[i], nb);
       for (int64_t h = 0; h < t->heads; ++h) {
         auto kept = [&](int64_t logical) {
           int32_t s = slot_of(*t, l, h, tables[i * stride + logical]);
@@ -317,7 +486,7 @@ int64_t oasis_rows(const Tables* t, int64_t layer, int64_t n, const int32_t* lan
   int64_t late = 0;
   for (int64_t i = 0; i < n; ++i) {
     const int32_t* table = tables + i * stride;
-    int64_t blocks = (lengths[i] + t->block - 1) / t->block;
+    int64_t blocks = blocks_of(*t, lengths[i]);
     int32_t tail = static_cast<int32_t>((lengths[i] - 1) % t->block + 1);
     for (int64_t h = 0; h < t->heads; ++h) {
       int32_t* row = rows + (i * t->heads + h) * width;
@@ -347,53 +516,37 @@ int64_t oasis_rows(const Tables* t, int64_t layer, int64_t n, const int32_t* lan
 // totals: selected, resident, compared, agreed, starved, capped.
 void oasis_select(const Tables* t, int64_t layer, int64_t n, const int32_t* lanes, const float* query,
                   float softmax_scale, const int32_t* tables, int64_t stride, const int32_t* sinks,
-                  const int32_t* window, const int32_t* blocks, const int32_t* budget,
+                  const int32_t* window, const int32_t* lengths, const int32_t* budget,
                   const uint8_t* flags, int64_t cap, int32_t step, int32_t* loads,
                   int64_t* n_loads, int32_t* wants, int64_t* n_wants, int64_t* totals) {
-  std::vector<float> pos(t->group * t->dim), neg(t->group * t->dim), wide(2 * t->dim), scores, mass;
-  std::vector<int32_t> order, fresh;
+  std::fill(totals, totals + 6, 0);
+  const int64_t width = t->group * t->dim;
+  const int64_t longest = n ? blocks_of(*t, *std::max_element(lengths, lengths + n)) : 0;
+  const int64_t spread_width = chunks(*t) * 8 * kLanes;
+  std::vector<float> parts(t->group * spread_width), scores(t->group * longest), work(longest), mass(longest);
+  std::vector<int32_t> order;
   std::vector<Missing> missing;
   for (int64_t i = 0; i < n; ++i) {
     const int32_t* table = tables + i * stride;
-    int64_t nb = blocks[i], lo = std::min<int64_t>(sinks[i], nb);
+    int64_t nb = blocks_of(*t, lengths[i]), lo = std::min<int64_t>(sinks[i], nb);
     int64_t hi = std::min<int64_t>(std::max<int64_t>(window[i], lo), nb);
     for (int64_t h = 0; h < t->heads; ++h) {
-      const float* q = query + (i * t->heads + h) * t->group * t->dim;
-      for (int64_t d = 0; d < t->group * t->dim; ++d) {
-        pos[d] = std::max(q[d], 0.f);
-        neg[d] = std::min(q[d], 0.f);
-      }
-      mass.assign(nb, 0.f);
-      scores.resize(t->group * nb);
-      bounds(*t, layer, h, table, nb, pos.data(), neg.data(), softmax_scale, wide.data(),
-             scores.data());
-      for (int64_t g = 0; g < t->group; ++g) {
-        float* s = &scores[g * nb];
-        float top = -std::numeric_limits<float>::infinity();
-        for (int64_t b = 0; b < nb; ++b) top = std::max(top, s[b]);
-        float sum = 0.f;
-        for (int64_t b = 0; b < nb; ++b) sum += (s[b] = std::exp(s[b] - top));
-        for (int64_t b = 0; b < nb; ++b) mass[b] += s[b] / sum;
-      }
-      // Sorting needs an order, which keys that are not numbers would not give.
-      for (int64_t b = 0; b < nb; ++b)
-        if (!(mass[b] >= 0.f)) mass[b] = 0.f;
-      order.resize(hi - lo);
-      for (int64_t b = lo; b < hi; ++b) order[b - lo] = static_cast<int32_t>(b);
+      const float* q = query + (i * t->heads + h) * width;
+      for (int64_t g = 0; g < t->group; ++g)
+        spread(*t, q + g * t->dim, &parts[g * spread_width]);
+      bounds(*t, layer, h, table, nb, parts.data(), softmax_scale, scores.data());
+      masses(scores.data(), t->group, nb, work.data(), mass.data());
       int64_t k = std::min<int64_t>({budget[i], hi - lo, t->max_selected});
-      if (k < hi - lo)
-        std::nth_element(order.begin(), order.begin() + k, order.end(), [&](int32_t a, int32_t b) {
-          return mass[a] > mass[b] || (mass[a] == mass[b] && a < b);
-        });
       order.resize(k);
-      std::sort(order.begin(), order.end());
+      if (k == hi - lo)
+        std::iota(order.begin(), order.end(), static_cast<int32_t>(lo));
+      else if (k > 0)
+        best(mass.data() + lo, hi - lo, k, static_cast<int32_t>(lo), order.data());
       int32_t* sel = selected(*t, lanes[i], layer, h);
       int32_t& m = count(*t, lanes[i], layer, h);
       if (flags[i] & kCompare) {
-        fresh.clear();
-        std::set_intersection(sel, sel + m, order.begin(), order.end(), std::back_inserter(fresh));
         totals[2] += k;
-        totals[3] += static_cast<int64_t>(fresh.size());
+        totals[3] += in_both(sel, m, order.data(), k);
       }
       std::copy(order.begin(), order.end(), sel);
       m = static_cast<int32_t>(k);
