@@ -47,6 +47,7 @@ def test_a_pod_that_the_kubelet_can_pin_is_taken(world: World) -> None:
         (spec(kv={"budgetTokens": 3}), "should be greater than or equal to 64"),
         (spec(kv={"hostSize": "many"}), "write a size of at least 1Mi"),
         (spec(kv={"hostSize": "1Ki", "fastSize": "1Ki"}), "write a size of at least 1Mi"),
+        (spec(kv={"hostSize": "1e99"}), "at most 1Pi"),
         (spec(kv={"hostSize": "1Gi", "fastSize": "2Gi"}), "raise hostSize"),
         (spec(kv={"prediction": {"ngramMin": 5}}), "lower ngramMin or raise ngramMax"),
         (spec(decode={"replicas": 0}), "spec.decode.replicas"),

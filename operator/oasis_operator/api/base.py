@@ -61,8 +61,9 @@ TierSize = Annotated[
             **rules(
                 rule(
                     "isQuantity(string(self)) && "
-                    "!quantity(string(self)).isLessThan(quantity('1Mi'))",
-                    "write a size of at least 1Mi, such as 4Gi",
+                    "!quantity(string(self)).isLessThan(quantity('1Mi')) && "
+                    "!quantity(string(self)).isGreaterThan(quantity('1Pi'))",
+                    "write a size of at least 1Mi and at most 1Pi, such as 4Gi",
                 )
             ),
             **_SHORT,

@@ -9,6 +9,9 @@ from __future__ import annotations
 import re
 from decimal import Decimal
 
+MAX_EXPONENT = 30
+"""Far beyond what anything in a cluster is measured in, and still quick to calculate with."""
+
 _GRAMMAR = re.compile(
     r"(?P<number>[+-]?(?:\d+(?:\.\d*)?|\.\d+))(?P<suffix>(?:[KMGTPE]i|[numkMGTPE]|[eE][+-]?\d+)?)"
 )
@@ -41,7 +44,10 @@ def parse_quantity(value: int | str) -> Decimal:
         return number * _BINARY[suffix]
     if suffix in _DECIMAL:
         return number * _DECIMAL[suffix]
-    return number * Decimal(10) ** int(suffix[1:])
+    exponent = int(suffix[1:])
+    if abs(exponent) > MAX_EXPONENT:
+        raise ValueError(f"{value!r} has an exponent beyond {MAX_EXPONENT}")
+    return number * Decimal(10) ** exponent
 
 
 def quantity_bytes(value: int | str) -> int:

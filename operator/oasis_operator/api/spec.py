@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict, Field, model_validator
 
 from oasis_operator.api.base import (
     AbsolutePath,
@@ -78,6 +78,9 @@ class HubModel(ApiModel):
     """Access token for a gated or private repository."""
 
 
+ONE_SOURCE = "name exactly one source of the model: image, hostPath, pvc, imageVolume or hub"
+
+
 class Model(ApiModel):
     """Where the weights come from: exactly one of the sources."""
 
@@ -86,7 +89,7 @@ class Model(ApiModel):
             rule(
                 "[has(self.image), has(self.hostPath), has(self.pvc), has(self.imageVolume), "
                 "has(self.hub)].filter(x, x).size() == 1",
-                "name exactly one source of the model: image, hostPath, pvc, imageVolume or hub",
+                ONE_SOURCE,
             )
         )
     )
@@ -96,6 +99,14 @@ class Model(ApiModel):
     pvc: PvcModel | None = None
     image_volume: ImageVolumeModel | None = None
     hub: HubModel | None = None
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Model:
+        """The rule once more, for what was stored under another version of the CRD."""
+        named = [self.image, self.host_path, self.pvc, self.image_volume, self.hub]
+        if sum(source is not None for source in named) != 1:
+            raise ValueError(ONE_SOURCE)
+        return self
 
 
 class Engine(ApiModel):

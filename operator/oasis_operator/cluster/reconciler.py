@@ -20,6 +20,7 @@ from oasis_operator.cluster.server import ApiServer
 from oasis_operator.cluster.store import Store
 from oasis_operator.desired.build import Desired, Images, desired
 from oasis_operator.desired.metadata import Component, Manifest
+from oasis_operator.desired.override import OverrideError
 from oasis_operator.desired.placement import Placements, needs_inventory, placements
 from oasis_operator.desired.rollout import decide_rollout
 from oasis_operator.reconcile.conditions import READY, Draft, newly_alarming
@@ -92,6 +93,12 @@ class Reconciler:
             )
             wanted = self._wanted(od, observed, placed)
             await self._apply(key, wanted, observed)
+        except InvalidSpecError as error:
+            await self._report_failure(body, failed("InvalidSpec", str(error)))
+            return None
+        except OverrideError as error:
+            await self._report_failure(body, failed("InvalidPodTemplate", str(error)))
+            return None
         except RefusedError as error:
             await self._report_failure(body, failed("ApplyRefused", str(error)))
             raise

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import yaml
+from pydantic import ValidationError
 
 from oasis_operator.api.quantity import quantity_bytes
-from oasis_operator.api.resource import OasisDeployment
+from oasis_operator.api.resource import InvalidSpecError, OasisDeployment
 from oasis_operator.desired.model import model_source
 from oasis_operator.desired.numa import numa_settings
 from oasis_operator.desired.roles import RolePlan
@@ -23,7 +24,21 @@ def engine_config(od: OasisDeployment, role: RolePlan) -> EngineConfig:
     """Configuration of one role's engines.
 
     ``transfer.host`` is not in it: every pod has its own, from its environment.
+
+    Raises:
+        InvalidSpecError: the engine would refuse it. Rules of the CRD see to it that none is
+            stored; another version of the CRD may have let it in.
     """
+    try:
+        return _engine_config(od, role)
+    except ValidationError as error:
+        problems = "; ".join(
+            f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors()
+        )
+        raise InvalidSpecError(f"the engine would refuse it: {problems}") from error
+
+
+def _engine_config(od: OasisDeployment, role: RolePlan) -> EngineConfig:
     spec, kv = od.spec, od.spec.kv
     source = model_source(spec.model)
     return EngineConfig(

@@ -31,70 +31,48 @@ _MOUNT: Manifest = {"name": VOLUME, "mountPath": MODEL_MOUNT, "readOnly": True}
 
 
 def model_source(model: Model) -> ModelSource:
-    """The one source that the spec names.
+    """The one source that the spec names."""
+    if model.image is not None:
+        path = model.image.path
+        return ModelSource(
+            path, f"spec.model.image.path {path}", PurePosixPath(path).name, env=(_OFFLINE,)
+        )
+    if model.host_path is not None:
+        path = model.host_path.path
+        # Without a type a missing folder would be created on the node, empty.
+        folder = {"hostPath": {"path": path, "type": "Directory"}}
+        return _mounted(folder, None, "hostPath.path", path)
+    if model.pvc is not None:
+        claim = model.pvc.claim_name
+        volume = {"persistentVolumeClaim": {"claimName": claim, "readOnly": True}}
+        return _mounted(volume, model.pvc.path, "pvc", claim)
+    if model.image_volume is not None:
+        image = model.image_volume
+        policy = {"pullPolicy": image.pull_policy} if image.pull_policy else {}
+        volume = {"image": {"reference": image.reference, **policy}}
+        return _mounted(volume, image.path, "imageVolume", image.reference)
+    if model.hub is not None:
+        hub, token = model.hub, model.hub.token_secret
+        return ModelSource(
+            hub.name,
+            f"spec.model.hub.name {hub.name}",
+            hub.name,
+            args=("--revision", hub.revision) if hub.revision else (),
+            env=(secret_env("HF_TOKEN", token),) if token else (),
+        )
+    raise AssertionError("a Model has one source")
 
-    Raises:
-        ValueError: none or several are named; the CRD's rules refuse such a spec.
-    """
-    match model:
-        case Model(image=image, host_path=None, pvc=None, image_volume=None, hub=None) if image:
-            return ModelSource(
-                image.path,
-                f"spec.model.image.path {image.path}",
-                PurePosixPath(image.path).name,
-                env=(_OFFLINE,),
-            )
-        case Model(image=None, host_path=host_path, pvc=None, image_volume=None, hub=None) if (
-            host_path
-        ):
-            return ModelSource(
-                MODEL_MOUNT,
-                f"spec.model.hostPath.path {host_path.path}",
-                PurePosixPath(host_path.path).name,
-                env=(_OFFLINE,),
-                # Without a type a missing folder would be created on the node, empty.
-                volumes=(
-                    {"name": VOLUME, "hostPath": {"path": host_path.path, "type": "Directory"}},
-                ),
-                mounts=(_MOUNT,),
-            )
-        case Model(image=None, host_path=None, pvc=pvc, image_volume=None, hub=None) if pvc:
-            inside = f"/{pvc.path}" if pvc.path else ""
-            return ModelSource(
-                f"{MODEL_MOUNT}{inside}",
-                f"spec.model.pvc {pvc.claim_name}{inside}",
-                PurePosixPath(pvc.path or pvc.claim_name).name,
-                env=(_OFFLINE,),
-                volumes=(
-                    {
-                        "name": VOLUME,
-                        "persistentVolumeClaim": {"claimName": pvc.claim_name, "readOnly": True},
-                    },
-                ),
-                mounts=(_MOUNT,),
-            )
-        case Model(image=None, host_path=None, pvc=None, image_volume=image, hub=None) if image:
-            inside = f"/{image.path}" if image.path else ""
-            policy = {"pullPolicy": image.pull_policy} if image.pull_policy else {}
-            return ModelSource(
-                f"{MODEL_MOUNT}{inside}",
-                f"spec.model.imageVolume {image.reference}{inside}",
-                PurePosixPath(image.path or image.reference).name,
-                env=(_OFFLINE,),
-                volumes=({"name": VOLUME, "image": {"reference": image.reference, **policy}},),
-                mounts=(_MOUNT,),
-            )
-        case Model(image=None, host_path=None, pvc=None, image_volume=None, hub=hub) if hub:
-            token = hub.token_secret
-            return ModelSource(
-                hub.name,
-                f"spec.model.hub.name {hub.name}",
-                hub.name,
-                args=("--revision", hub.revision) if hub.revision else (),
-                env=(secret_env("HF_TOKEN", token),) if token else (),
-            )
-    raise ValueError(
-        "spec.model must name exactly one of image, hostPath, pvc, imageVolume and hub"
+
+def _mounted(volume: Manifest, path: str | None, field: str, named: str) -> ModelSource:
+    """A folder of a volume, where the spec's ``field`` names the volume."""
+    inside = f"/{path}" if path else ""
+    return ModelSource(
+        f"{MODEL_MOUNT}{inside}",
+        f"spec.model.{field} {named}{inside}",
+        PurePosixPath(path or named).name,
+        env=(_OFFLINE,),
+        volumes=({"name": VOLUME, **volume},),
+        mounts=(_MOUNT,),
     )
 
 

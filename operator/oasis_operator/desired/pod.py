@@ -10,7 +10,7 @@ from oasis_operator.api.spec import Resources
 from oasis_operator.desired.devices import AllocationMode, with_devices
 from oasis_operator.desired.metadata import Manifest, labels, selector
 from oasis_operator.desired.model import model_source, secret_env
-from oasis_operator.desired.override import merged
+from oasis_operator.desired.override import OverrideError, overridden
 from oasis_operator.desired.probes import http_probe, startup_probe
 from oasis_operator.desired.roles import RolePlan
 from oasis_operator.desired.scheduling import scheduling
@@ -45,7 +45,11 @@ def engine_pod(
     config_map: str,
     mode: AllocationMode = "kubelet",
 ) -> Manifest:
-    """The template without its revision, with the user's override merged over it."""
+    """The template without its revision, with the user's override merged over it.
+
+    Raises:
+        OverrideError: what the override makes of it is no pod.
+    """
     template: Manifest = {
         "metadata": {
             "labels": labels(od, role.component),
@@ -53,7 +57,10 @@ def engine_pod(
         },
         "spec": with_devices(_pod_spec(od, role, image, config_map), od, role, mode),
     }
-    template = merged(template, role.spec.pod_template or {})
+    try:
+        template = overridden(template, role.spec.pod_template or {})
+    except OverrideError as error:
+        raise OverrideError(f"spec.{role.component}.podTemplate: {error}") from error
     # Selectors, the router's discovery and the operator's own watch stand on these.
     template["metadata"]["labels"] |= selector(od, role.component)
     return template

@@ -25,6 +25,11 @@ def test_text_without_a_digit_is_refused_with_an_example(text: str) -> None:
         parse_quantity(text)
 
 
+def test_an_absurd_exponent_is_refused_and_not_calculated() -> None:
+    with pytest.raises(ValueError, match="exponent"):
+        parse_quantity("1e999999999")
+
+
 @pytest.mark.parametrize("text", ["", "1Q", "1 Gi", "Gi", "1GiB", "--1", "1e"])
 def test_what_is_no_quantity_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="not a quantity"):
