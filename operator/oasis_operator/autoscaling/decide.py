@@ -7,12 +7,19 @@ from dataclasses import dataclass, replace
 
 from oasis_operator.autoscaling.allocation import Pair, allocate, coverage
 from oasis_operator.autoscaling.capacity import decode_share, prefill_capacity
-from oasis_operator.autoscaling.demand import Demand, decode_demand, prefill_demand
+from oasis_operator.autoscaling.demand import (
+    Demand,
+    decode_demand,
+    prefill_demand,
+    requests_of,
+    unread_exports,
+)
 from oasis_operator.autoscaling.history import History, RoleHistory, Sample
 from oasis_operator.autoscaling.measured import Fleet, RoleSignals
 from oasis_operator.autoscaling.missing import missing
 from oasis_operator.autoscaling.policy import Behaviour, Bounds, ScalingSpec
 from oasis_operator.autoscaling.reason import Reason
+from oasis_operator.autoscaling.trend import TREND_SECONDS
 from oasis_operator.autoscaling.window import stabilised, stepped, tolerated
 
 LEAST_RECALL = 0.9
@@ -80,9 +87,10 @@ def decide(fleet: Fleet, spec: ScalingSpec, history: History, now: float) -> Dec
         _given_up(fleet.decode, spec.decode, history.decode, now, spec.behaviour),
         capacity=decode_share(fleet, spec, history),
     )
-    demand = decode_demand(fleet, spec, decode_history.capacity or 1.0)
+    demand = decode_demand(fleet, spec, decode_history, now)
+    requests = requests_of(fleet.decode) + unread_exports(fleet)
     decode, decode_history = _role(
-        fleet.decode, demand, spec.decode, decode_history, now, spec.behaviour
+        fleet.decode, demand, requests, spec.decode, decode_history, now, spec.behaviour
     )
     prefill, prefill_history = None, history.prefill
     if fleet.prefill is not None and spec.prefill is not None:
@@ -93,7 +101,8 @@ def decide(fleet: Fleet, spec: ScalingSpec, history: History, now: float) -> Dec
         prefill_history = replace(prefill_history, capacity=capacity)
         prefill, prefill_history = _role(
             fleet.prefill,
-            prefill_demand(fleet.prefill, fleet, spec, capacity),
+            prefill_demand(fleet.prefill, fleet, spec, prefill_history, now),
+            requests_of(fleet.prefill),
             spec.prefill,
             prefill_history,
             now,
@@ -131,6 +140,7 @@ def _given_up(
 def _role(
     role: RoleSignals,
     demand: Demand,
+    requests: float,
     bounds: Bounds,
     history: RoleHistory,
     now: float,
@@ -145,8 +155,9 @@ def _role(
         if (count := limited(wanted)) != wanted:
             reason, message = limit, f"{demand.message}; {wanted} pods are wanted"
             wanted = count
-    kept = max(behaviour.up_seconds, behaviour.down_seconds, behaviour.step_seconds)
-    after = history.with_sample(Sample(now, role.replicas, needed), kept)
+    kept = max(behaviour.up_seconds, behaviour.down_seconds, behaviour.step_seconds, TREND_SECONDS)
+    sample = Sample(now, role.replicas, needed, demand.load, requests)
+    after = history.with_sample(sample, kept)
     return RoleDecision(wanted, reason, message), after
 
 

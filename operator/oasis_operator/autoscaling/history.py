@@ -13,7 +13,11 @@ class Sample:
     replicas: int
     """Pods there were."""
     needed: int
-    """Pods that the load needed, before windows and limits."""
+    """Pods that were needed, before windows and limits."""
+    load: float = 0.0
+    """Pods that the load of that moment asked for, not rounded."""
+    requests: float = 0.0
+    """Requests that the role had, in work or waiting."""
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,8 @@ from oasis_operator.desired.revision import DIGITS
 from oasis_runtime.contract import Metric
 
 WINDOW = "5m"
-SCALING_WINDOW = "2m"
-"""Of what scaling looks at. Four scrapes at the 30 s that Prometheus' charts default to."""
+SCALING_WINDOW = "1m"
+"""Of what scaling looks at: as short as scrapes every 15 s allow."""
 GAUGE_WINDOW = "1m"
 """Of numbers of requests: an engine between two reports may show none of those it has."""
 CAPACITY_WINDOW = "30m"

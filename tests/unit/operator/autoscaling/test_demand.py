@@ -128,7 +128,7 @@ def test_exports_that_wait_add_decode_pods_and_no_prefill_pods() -> None:
     )
     assert found.prefill is not None
     assert (found.prefill.replicas, found.prefill.reason) == (2, Reason.EXPORTS)
-    assert (found.decode.replicas, found.decode.reason) == (5, Reason.EXPORTS)
+    assert (found.decode.replicas, found.decode.reason) == (3, Reason.EXPORTS)
 
 
 def test_exports_that_are_being_read_are_no_problem() -> None:

@@ -136,7 +136,7 @@ def test_load_that_has_to_last_before_pods_are_added() -> None:
     later = first
     for i in range(1, 6):
         later = decide(busy, patient, later.history, OLD + i * STEP)
-    assert later.decode.replicas == 4
+    assert later.decode.replicas >= 4
 
 
 def test_growth_is_by_steps() -> None:
