@@ -1,133 +1,331 @@
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import random
+from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from oasis_operator.desired.limits import Limits
+from oasis_operator.desired.metadata import Component
 from oasis_operator.desired.rollout import (
+    Goal,
     RevisionState,
+    RolePods,
     Rollout,
-    RouterState,
-    Strategy,
     decide_rollout,
 )
+from tests.unit.operator.cluster_model import DECODE, PREFILL, World
 
-STARTING = RevisionState(available=False, established=False)
-SERVING = RevisionState(available=True, established=True)
-SHAKEN = RevisionState(available=False, established=True)
-
-
-def test_the_first_revision_serves_at_once() -> None:
-    assert decide_rollout("a", {}, None, "Switch") == Rollout("a", "a", frozenset())
+SWITCH = Limits(surge="100%", unavailable=0)
+RECREATE = Limits(surge=0, unavailable="100%")
 
 
-def test_the_old_revision_serves_until_the_new_one_is_available() -> None:
-    states = {"old": SERVING, "new": STARTING}
-    found = decide_rollout("new", states, RouterState("old", settled=True), "Switch")
-    assert found == Rollout("new", "old", frozenset({"old"}))
+def goal(revision: str = "new", prefill: int = 1, decode: int = 1, routers: int = 1) -> Goal:
+    return Goal(revision, {PREFILL: prefill, DECODE: decode}, routers)
 
 
-def test_the_router_switches_when_the_new_revision_is_available() -> None:
-    states = {"old": SERVING, "new": SERVING}
-    found = decide_rollout("new", states, RouterState("old", settled=True), "Switch")
-    assert found == Rollout("new", "new", frozenset({"old"}))
+def role(wanted: int = 1, ready: int | None = None, leaving: int = 0) -> RolePods:
+    return RolePods(wanted, wanted + leaving, leaving, wanted if ready is None else ready)
 
 
-def test_the_old_revision_stays_until_no_router_pod_uses_it() -> None:
-    states = {"old": SERVING, "new": SERVING}
-    found = decide_rollout("new", states, RouterState("new", settled=False), "Switch")
-    assert found.kept == {"old"}
-    found = decide_rollout("new", states, RouterState("new", settled=True), "Switch")
-    assert found.kept == frozenset()
+def state(
+    prefill: RolePods | None = None,
+    decode: RolePods | None = None,
+    *,
+    established: bool = True,
+    routers: int = 1,
+    ready_routers: int = 1,
+) -> RevisionState:
+    roles = {PREFILL: prefill or role(), DECODE: decode or role()}
+    return RevisionState(roles, established, routers, ready_routers)
 
 
-def test_a_revision_that_never_worked_is_replaced_at_once() -> None:
-    states = {"broken": STARTING, "new": STARTING}
-    found = decide_rollout("new", states, RouterState("broken", settled=False), "Switch")
-    assert found == Rollout("new", "new", frozenset())
+SERVING = state()
+STARTING = state(role(ready=0), role(ready=0), established=False, ready_routers=0)
+SHAKEN = state(role(ready=0), role(ready=0), ready_routers=0)
+DRAINED = state(role(), role(), routers=0, ready_routers=0)
 
 
-def test_a_revision_that_is_shaken_but_worked_is_kept() -> None:
-    states = {"old": SHAKEN, "new": STARTING}
-    found = decide_rollout("new", states, RouterState("old", settled=False), "Switch")
+def test_the_first_revision_is_selected_at_once() -> None:
+    found = decide_rollout(goal(decode=3), None, {}, SWITCH)
+    assert found == Rollout("new", "new", {PREFILL: 1, DECODE: 3})
+
+
+def test_the_old_revision_serves_until_the_new_one_is_ready() -> None:
+    found = decide_rollout(goal(), "old", {"old": SERVING, "new": STARTING}, SWITCH)
+    assert (found.serving, found.kept, found.routed) == ("old", {"old"}, {"old"})
+    assert found.replicas == {PREFILL: 1, DECODE: 1}
+    assert not found.shrunk
+
+
+@pytest.mark.parametrize(
+    "new",
+    [
+        state(role(ready=0), role()),
+        state(role(), role(2, ready=1)),
+        state(ready_routers=0),
+    ],
+    ids=["prefill", "one of two decodes", "router"],
+)
+def test_each_part_of_the_new_revision_must_be_ready(new: RevisionState) -> None:
+    size = {r: pods.wanted for r, pods in new.roles.items()}
+    found = decide_rollout(Goal("new", size), "old", {"old": SERVING, "new": new}, SWITCH)
     assert found.serving == "old"
 
 
+def test_then_the_service_switches_and_the_old_routers_end() -> None:
+    found = decide_rollout(goal(), "old", {"old": SERVING, "new": SERVING}, SWITCH)
+    assert (found.serving, found.kept, found.routed) == ("new", {"old"}, frozenset())
+
+
+def test_the_old_engines_stay_until_the_last_router_has_finished_its_streams() -> None:
+    draining = replace(SERVING, ready_routers=0)
+    found = decide_rollout(goal(), "new", {"old": draining, "new": SERVING}, SWITCH)
+    assert found.kept == {"old"}
+    assert not found.done
+    found = decide_rollout(goal(), "new", {"old": DRAINED, "new": SERVING}, SWITCH)
+    assert found.kept == frozenset()
+    assert found.done
+
+
+def test_a_revision_that_never_worked_is_replaced_at_once() -> None:
+    found = decide_rollout(goal(), "broken", {"broken": STARTING}, SWITCH)
+    assert (found.serving, found.kept) == ("new", frozenset())
+
+
+def test_a_revision_that_is_shaken_but_worked_is_kept() -> None:
+    found = decide_rollout(goal(), "old", {"old": SHAKEN, "new": STARTING}, SWITCH)
+    assert (found.serving, found.kept) == ("old", {"old"})
+
+
+def test_a_revision_that_serves_with_some_of_its_pods_is_kept() -> None:
+    partly = state(role(), role(4, ready=1), established=False)
+    found = decide_rollout(goal(), "old", {"old": partly}, SWITCH)
+    assert (found.serving, found.kept) == ("old", {"old"})
+
+
+def test_where_the_old_revision_is_down_the_first_new_pods_take_over() -> None:
+    new = state(role(), role(4, ready=1), established=False)
+    found = decide_rollout(goal(decode=4), "old", {"old": SHAKEN, "new": new}, SWITCH)
+    assert found.serving == "new"
+
+
 def test_a_revision_between_that_nobody_serves_from_goes() -> None:
-    states = {"old": SERVING, "abandoned": STARTING, "new": STARTING}
-    found = decide_rollout("new", states, RouterState("old", settled=True), "Switch")
+    abandoned = replace(STARTING, routers=0)
+    found = decide_rollout(goal(), "old", {"old": SERVING, "abandoned": abandoned}, SWITCH)
     assert found.kept == {"old"}
 
 
-def test_recreate_makes_room_first() -> None:
-    states = {"old": SERVING, "new": STARTING}
-    found = decide_rollout("new", states, RouterState("old", settled=True), "Recreate")
-    assert found == Rollout("new", "new", frozenset())
+def test_going_back_before_the_switch_drops_the_new_revision() -> None:
+    found = decide_rollout(goal("old"), "old", {"old": SERVING, "new": STARTING}, SWITCH)
+    assert (found.serving, found.kept) == ("old", frozenset())
 
 
-@dataclass
-class Cluster:
-    """Just enough of one to carry out rollouts."""
-
-    revisions: dict[str, RevisionState] = field(default_factory=dict)
-    router: RouterState | None = None
-
-    def step(self, target: str, strategy: Strategy) -> Rollout:
-        found = decide_rollout(target, self.revisions, self.router, strategy)
-        kept = {target, *found.kept}
-        self.revisions = {r: s for r, s in self.revisions.items() if r in kept}
-        self.revisions.setdefault(target, STARTING)
-        if found.serving == target and (self.router is None or self.router.revision != target):
-            self.router = RouterState(target, settled=False)
-        return found
+def test_going_back_after_the_switch_is_a_switch_back() -> None:
+    states = {"old": replace(DRAINED, routers=1, ready_routers=1), "new": SERVING}
+    found = decide_rollout(goal("old"), "new", states, SWITCH)
+    assert (found.serving, found.kept, found.routed) == ("old", {"new"}, frozenset())
 
 
-ACTIONS = st.lists(
-    st.tuples(st.sampled_from(["a", "b", "c"]), st.sampled_from(["start", "shake", "settle", ""])),
-    max_size=25,
-)
+def test_without_room_the_old_pods_go_first() -> None:
+    found = decide_rollout(goal(), "old", {"old": SERVING}, RECREATE)
+    assert found.shrunk == {PREFILL: 0, DECODE: 0}
+    assert found.replicas is None
+    ending = state(role(0, leaving=1), role(0, leaving=1))
+    assert decide_rollout(goal(), "old", {"old": ending}, RECREATE).replicas is None
+    gone = state(role(0), role(0), ready_routers=0)
+    found = decide_rollout(goal(), "old", {"old": gone}, RECREATE)
+    assert found.replicas == {PREFILL: 1, DECODE: 1}
 
 
-@given(ACTIONS)
-def test_a_working_revision_never_goes_while_the_router_uses_it(
-    actions: list[tuple[str, str]],
+def test_half_of_the_pods_can_serve_while_the_other_half_is_replaced() -> None:
+    half = Limits(surge=0, unavailable="50%")
+    size = goal(prefill=2, decode=4)
+    old = state(role(2), role(4))
+    found = decide_rollout(size, "old", {"old": old}, half)
+    assert found.shrunk == {PREFILL: 1, DECODE: 2}
+    states = {"old": state(role(1), role(2)), "new": state(role(1), role(2))}
+    found = decide_rollout(size, "old", states, half)
+    assert found.serving == "new"
+    assert found.replicas == {PREFILL: 1, DECODE: 2}
+    found = decide_rollout(size, "new", {"new": states["new"]}, half)
+    assert found.replicas == {PREFILL: 2, DECODE: 4}
+
+
+def test_an_update_without_room_says_what_to_raise_and_takes_nothing_away() -> None:
+    found = decide_rollout(goal(decode=4), "old", {"old": SERVING}, Limits(surge=0, unavailable=0))
+    assert (found.serving, found.replicas, found.shrunk) == ("old", None, {})
+    assert "maxSurge" in found.blocked
+
+
+def test_two_pairs_that_do_not_fit_into_the_budget_are_not_started() -> None:
+    limits = replace(SWITCH, devices={PREFILL: 1, DECODE: 2}, budget=5)
+    found = decide_rollout(goal(), "old", {"old": SERVING}, limits)
+    assert "5 devices" in found.blocked
+    found = decide_rollout(goal(), "old", {"old": SERVING}, replace(limits, budget=6))
+    assert found.replicas == {PREFILL: 1, DECODE: 1}
+
+
+def test_a_missing_service_goes_to_the_revision_that_can_serve() -> None:
+    found = decide_rollout(goal(), None, {"old": SERVING, "new": STARTING}, SWITCH)
+    assert found.serving == "old"
+    found = decide_rollout(goal(), None, {"old": SERVING, "new": SERVING}, SWITCH)
+    assert found.serving == "new"
+
+
+def test_more_replicas_are_more_pods_of_the_same_revision() -> None:
+    found = decide_rollout(goal("old", decode=3), "old", {"old": SERVING}, RECREATE)
+    assert found == Rollout("old", "old", {PREFILL: 1, DECODE: 3})
+
+
+def test_a_role_more_or_less_is_an_update_like_any_other() -> None:
+    alone = RevisionState({DECODE: role()}, established=True, routers=1, ready_routers=1)
+    found = decide_rollout(goal(), "old", {"old": alone}, SWITCH)
+    assert (found.serving, found.replicas) == ("old", {PREFILL: 1, DECODE: 1})
+    found = decide_rollout(Goal("new", {DECODE: 1}), "old", {"old": SERVING}, SWITCH)
+    assert (found.serving, found.replicas, found.shrunk) == ("old", {DECODE: 1}, {})
+
+
+AMOUNTS = st.one_of(st.integers(0, 3), st.sampled_from(["0%", "25%", "50%", "100%"]))
+
+
+@st.composite
+def limits(draw: st.DrawFn) -> Limits:
+    devices = {PREFILL: draw(st.integers(1, 2)), DECODE: draw(st.integers(1, 2))}
+    budget = draw(st.none() | st.integers(4, 20))
+    return Limits(draw(AMOUNTS), draw(AMOUNTS), devices, budget)
+
+
+@st.composite
+def goals(draw: st.DrawFn) -> Goal:
+    """What pods there are is a matter of the revision, how many is not: ``c`` has one role."""
+    name = draw(st.sampled_from("abc"))
+    size = {role: draw(st.integers(1, 4)) for role in (PREFILL, DECODE)}
+    if name == "c":
+        del size[PREFILL]
+    return Goal(name, size, draw(st.integers(1, 2)))
+
+
+GOALS = st.lists(goals(), min_size=1, max_size=5)
+"""Specs that follow each other; one may come back in another size."""
+SEEDS = st.integers(0, 1 << 32)
+
+
+def reconcile(world: World, wanted: Goal) -> Rollout:
+    """One step, and every promise about it."""
+    before, seen = world.copy(), world.capacity()
+    plan = world.decide(wanted)
+    world.carry_out(wanted, plan)
+    after = world.capacity()
+    for name in wanted.replicas.keys() & seen.keys():
+        floor = world.limits.floor(wanted.replicas[name])
+        if before.states()[before.selected or ""].can_serve:
+            assert after.get(name, 0) >= min(floor, seen[name]), "below the availability bound"
+    for name, size in wanted.replicas.items():
+        grown = world.pods(name) > before.pods(name)
+        assert not grown or world.pods(name) <= world.limits.ceiling(size), "over the ceiling"
+    pods = {name: world.pods(name) for name in Component}
+    grown = any(world.pods(name) > before.pods(name) for name in Component)
+    assert not grown or world.limits.fits(pods), "over the budget"
+    _nobody_is_cut_off(before, world)
+    return plan
+
+
+def _nobody_is_cut_off(before: World, world: World) -> None:
+    """No engines go that a router may still have streams to, but for those that may be missing."""
+    for name, state_before in before.states().items():
+        routers = world.states().get(name)
+        gone = {r for r in state_before.roles if (name, r) not in world.engines}
+        if state_before.can_serve and routers and routers.routers:
+            assert not gone & {r for n, r in before.engines if n == name}, "engines before routers"
+
+
+def settle(world: World, wanted: Goal, seed: int) -> Rollout:
+    """Everything that starts gets ready and everything that ends is gone, in any order."""
+    order = random.Random(seed)
+    for _ in range(400):
+        before = world.copy()
+        plan = reconcile(world, wanted)
+        events = list(world.events())
+        if events:
+            world.happen(order.choice(events))
+        elif world == before:
+            return plan
+    raise AssertionError(f"no end: {plan}")
+
+
+def disturb(world: World, data: st.DataObject) -> None:
+    """A few things happen, crashes among them."""
+    for _ in range(data.draw(st.integers(0, 6))):
+        crashes = [("crash", key) for key, pods in world.engines.items() if pods.ready]
+        events: list[tuple[str, object]] = [*world.events(), *crashes]
+        if events:
+            world.happen(data.draw(st.sampled_from(events)))
+
+
+@given(GOALS, limits(), SEEDS, st.data())
+def test_every_step_is_legal_and_it_ends_at_the_target_alone(
+    wanted: list[Goal], bounds: Limits, seed: int, data: st.DataObject
 ) -> None:
-    cluster = Cluster()
-    for target, action in actions:
-        used = cluster.router.revision if cluster.router else None
-        worked = used is not None and cluster.revisions[used].established
-        cluster.step(target, "Switch")
-        if worked:
-            assert used in cluster.revisions
-        if action == "start":
-            cluster.revisions[target] = SERVING
-        elif action == "shake" and cluster.revisions[target].established:
-            cluster.revisions[target] = SHAKEN
-        elif action == "settle" and cluster.router:
-            cluster.router = RouterState(cluster.router.revision, settled=True)
+    assume(all(bounds.fits(step.replicas) for step in wanted))
+    world = World(bounds)
+    for step in wanted:
+        for _ in range(data.draw(st.integers(1, 4))):
+            reconcile(world, step)
+            disturb(world, data)
+    plan = settle(world, wanted[-1], seed)
+    if plan.blocked:
+        # Then the old one serves as before, with all of its pods but those that it lacked already.
+        assert plan.serving != plan.target
+        assert world.capacity()
+        return
+    assert plan.done
+    assert {name for name, _ in world.engines} == {wanted[-1].revision}
+    assert world.capacity() == wanted[-1].replicas
 
 
-@given(ACTIONS, st.sampled_from(["Switch", "Recreate"]))
-def test_whatever_happened_it_ends_at_the_target_alone(
-    actions: list[tuple[str, str]], strategy: Strategy
+@given(GOALS, st.sampled_from([SWITCH, RECREATE]), SEEDS, st.data())
+def test_with_either_strategy_every_update_arrives(
+    wanted: list[Goal], bounds: Limits, seed: int, data: st.DataObject
 ) -> None:
-    cluster = Cluster()
-    for target, action in actions:
-        cluster.step(target, strategy)
-        if action == "start":
-            cluster.revisions[target] = SERVING
-    for _ in range(3):
-        cluster.step("last", strategy)
-        cluster.revisions["last"] = SERVING
-        if cluster.router:
-            cluster.router = RouterState(cluster.router.revision, settled=True)
-    assert cluster.router == RouterState("last", settled=True)
-    assert set(cluster.revisions) == {"last"}
+    world = World(bounds)
+    for step in wanted:
+        reconcile(world, step)
+        disturb(world, data)
+    assert settle(world, wanted[-1], seed).done
+    assert world.capacity() == wanted[-1].replicas
 
 
-@pytest.mark.parametrize("strategy", ["Switch", "Recreate"])
-def test_nothing_to_do_is_nothing_kept(strategy: Strategy) -> None:
-    found = decide_rollout("a", {"a": SERVING}, RouterState("a", settled=True), strategy)
-    assert found == Rollout("a", "a", frozenset())
+@given(goals(), limits(), st.integers(0, 40), SEEDS)
+def test_going_back_works_from_every_state_of_an_update(
+    old: Goal, bounds: Limits, steps: int, seed: int
+) -> None:
+    assume(bounds.fits(old.replicas))
+    world, order = World(bounds), random.Random(seed)
+    new = replace(old, revision="new")
+    settle(world, old, seed)
+    for _ in range(steps):
+        reconcile(world, new)
+        events = list(world.events())
+        if events:
+            world.happen(order.choice(events))
+    assert settle(world, old, seed).done
+    assert {name for name, _ in world.engines} == {old.revision}
+    assert world.capacity() == old.replicas
+
+
+@given(goals(), SEEDS)
+def test_a_new_revision_that_never_gets_ready_takes_nothing_from_the_old_one(
+    old: Goal, seed: int
+) -> None:
+    world, order = World(SWITCH), random.Random(seed)
+    settle(world, old, seed)
+    for _ in range(20):
+        plan = reconcile(world, replace(old, revision="stuck"))
+        events = [event for event in world.events() if event[0] != "get_ready"]
+        if events:
+            world.happen(order.choice(events))
+        assert plan.serving == old.revision
+        assert world.capacity() == old.replicas
