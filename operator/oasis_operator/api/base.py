@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
@@ -70,6 +71,31 @@ TierSize = Annotated[
         },
     ),
     AfterValidator(_is_quantity),
+]
+
+
+def _is_amount(value: int | str) -> int | str:
+    if isinstance(value, str) and not re.fullmatch(r"(0|[1-9][0-9]?|100)%", value):
+        raise ValueError("write a number of pods, or a share such as 25%")
+    if isinstance(value, int) and value < 0:
+        raise ValueError("write 0 or more")
+    return value
+
+
+PodAmount = Annotated[
+    int | str,
+    Field(
+        json_schema_extra={
+            **rules(
+                rule(
+                    "string(self).matches('^([0-9]{1,4}|(0|[1-9][0-9]?|100)%)$')",
+                    "write a number of pods such as 1, or a share of the replicas such as 25%",
+                )
+            ),
+            **_SHORT,
+        },
+    ),
+    AfterValidator(_is_amount),
 ]
 
 LabelValue = Annotated[str, Field(max_length=63)]

@@ -13,6 +13,7 @@ from oasis_operator.api.base import (
     LabelValue,
     ObjectName,
     PathInside,
+    PodAmount,
     Quantity,
     ResourceName,
     TierSize,
@@ -388,8 +389,13 @@ class Updates(ApiModel):
     """How a new revision replaces the old one."""
 
     strategy: Literal["Switch", "Recreate"] = "Switch"
-    """``Switch`` starts the new pods beside the old ones and switches the router when they are
-    ready; ``Recreate`` removes the old pods first, for clusters without room for both."""
+    """``Switch`` starts the new pods beside the old ones and switches when they are ready, within
+    ``maxSurge`` and ``maxUnavailable``; ``Recreate`` removes the old pods first, and serves
+    nothing meanwhile."""
+    max_surge: PodAmount = "100%"
+    """Pods, or a share of the replicas, that each role may have beyond its replicas."""
+    max_unavailable: PodAmount = 0
+    """Pods, or a share of the replicas, that each role may lack while it is updated."""
     progress_deadline_seconds: Annotated[int, Field(ge=30, le=86400)] = 900
     """How long pods may take to become ready before it counts as a failure."""
 

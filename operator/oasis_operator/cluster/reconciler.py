@@ -19,10 +19,11 @@ from oasis_operator.cluster.queue import Key
 from oasis_operator.cluster.server import ApiServer
 from oasis_operator.cluster.store import Store
 from oasis_operator.desired.build import Desired, Images, desired
+from oasis_operator.desired.limits import UNBOUNDED, limits_of
 from oasis_operator.desired.metadata import Component, Manifest
 from oasis_operator.desired.override import OverrideError
 from oasis_operator.desired.placement import Placements, needs_inventory, placements
-from oasis_operator.desired.rollout import decide_rollout
+from oasis_operator.desired.rollout import decide_rollout, goal_of
 from oasis_operator.reconcile.conditions import READY, Draft, newly_alarming
 from oasis_operator.reconcile.decisions import decisions
 from oasis_operator.reconcile.observed import ObjectKey, Observed
@@ -113,12 +114,12 @@ class Reconciler:
     def _wanted(self, od: OasisDeployment, observed: Observed, placed: Placements) -> Desired:
         # Room is made for pods only where there will be some.
         held = any(placement.hold for placement in placed.values())
-        strategy = "Switch" if held else od.spec.updates.strategy
+        limits = UNBOUNDED if held else limits_of(od)
         wanted = desired(
             od,
             self._images(od, observed),
             lambda revision: decide_rollout(
-                revision, observed.revisions(), observed.router(), strategy
+                goal_of(od, revision), observed.selected(), observed.revisions(), limits
             ),
             placed,
         )
@@ -148,6 +149,11 @@ class Reconciler:
                 )
             self._store.keep_object(live)
             log.info("applied %s %s", name.kind, name.name)
+        for name, replicas in todo.scale.items():
+            kind = CHILD_BY_KIND[name.kind]
+            live = await self._server.scale(kind, key.namespace, name.name, replicas)
+            self._store.keep_object(live)
+            log.info("scaled %s %s to %d", name.kind, name.name, replicas)
         for name in todo.delete:
             await self._server.delete(CHILD_BY_KIND[name.kind], key.namespace, name.name)
             self._store.forget_object(key, name)

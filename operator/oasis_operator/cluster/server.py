@@ -74,6 +74,18 @@ class ApiServer:
             content="application/apply-patch+yaml",
         )
 
+    async def scale(self, kind: ResourceKind, namespace: str, name: str, replicas: int) -> Manifest:
+        """Changes the replicas alone, of an object whose other fields are not known any more."""
+        await self._limiter.take(Priority.SPEC)
+        self._metrics.wrote(kind.kind, "scale")
+        return await self._request(
+            "PATCH",
+            kind.path(namespace, name),
+            {"spec": {"replicas": replicas}},
+            {"fieldManager": FIELD_MANAGER},
+            content="application/merge-patch+json",
+        )
+
     async def delete(self, kind: ResourceKind, namespace: str, name: str) -> None:
         """Deletes with dependents in the background; what is gone already is fine."""
         await self._limiter.take(Priority.SPEC)

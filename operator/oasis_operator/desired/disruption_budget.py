@@ -19,6 +19,8 @@ def disruption_budget(od: OasisDeployment, component: Component) -> Manifest:
     ) | {
         "spec": {
             "maxUnavailable": 1,
+            # A pod that serves nothing must not keep a node from being drained.
+            "unhealthyPodEvictionPolicy": "AlwaysAllow",
             "selector": {"matchLabels": selector(od, component)},
         }
     }

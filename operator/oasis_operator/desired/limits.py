@@ -40,6 +40,10 @@ class Limits:
         return sum(self.devices.get(role, 0) * count for role, count in pods.items()) <= self.budget
 
 
+UNBOUNDED = Limits(surge="100%", unavailable=0)
+"""Room for both revisions."""
+
+
 def limits_of(od: OasisDeployment) -> Limits:
     """``Recreate`` is an update without room: no pod more, and none that must serve."""
     updates = od.spec.updates

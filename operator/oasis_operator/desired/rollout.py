@@ -19,8 +19,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from oasis_operator.api.resource import OasisDeployment
 from oasis_operator.desired.limits import Limits
 from oasis_operator.desired.metadata import Component
+from oasis_operator.desired.roles import role_plans
 
 Counts = Mapping[Component, int]
 
@@ -68,6 +70,12 @@ class Goal:
     revision: str
     replicas: Counts
     routers: int = 1
+
+
+def goal_of(od: OasisDeployment, revision: str) -> Goal:
+    """The size that the spec of ``revision`` names."""
+    replicas = {role.component: role.spec.replicas for role in role_plans(od)}
+    return Goal(revision, replicas, od.spec.router.replicas)
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from oasis_operator.api.resource import OasisDeployment
+from oasis_operator.desired.inputs import with_inputs
 from oasis_operator.desired.metadata import (
     REVISION_LABEL,
     Component,
@@ -11,6 +14,7 @@ from oasis_operator.desired.metadata import (
     labels,
     manifest,
     selector,
+    workload_name,
 )
 from oasis_operator.desired.model import secret_env
 from oasis_operator.desired.pod import HOME, PRE_STOP_SECONDS, resources, scrape_annotations
@@ -57,10 +61,14 @@ urllib.request.urlopen(request, timeout=4)
 
 def router_deployment(od: OasisDeployment, image: str, revision: str) -> Manifest:
     """Sends requests to the engines of ``revision`` and to no others."""
-    name = component_name(od, Component.ROUTER)
-    chosen = selector(od, Component.ROUTER)
-    return manifest(
-        od, "apps/v1", "Deployment", name, Component.ROUTER, {REVISION_LABEL: revision}
+    chosen = selector(od, Component.ROUTER) | {REVISION_LABEL: revision}
+    deployment = manifest(
+        od,
+        "apps/v1",
+        "Deployment",
+        workload_name(od, revision, Component.ROUTER),
+        Component.ROUTER,
+        {REVISION_LABEL: revision},
     ) | {
         "spec": {
             "replicas": od.spec.router.replicas,
@@ -72,11 +80,11 @@ def router_deployment(od: OasisDeployment, image: str, revision: str) -> Manifes
             "selector": {"matchLabels": chosen},
             "template": {
                 "metadata": {
-                    "labels": labels(od, Component.ROUTER),
+                    "labels": labels(od, Component.ROUTER) | chosen,
                     "annotations": scrape_annotations(ROUTER_METRICS_PORT),
                 },
                 "spec": {
-                    "serviceAccountName": name,
+                    "serviceAccountName": component_name(od, Component.ROUTER),
                     "enableServiceLinks": False,
                     "securityContext": pod_security(),
                     "terminationGracePeriodSeconds": PRE_STOP_SECONDS + STREAM_SECONDS,
@@ -91,6 +99,15 @@ def router_deployment(od: OasisDeployment, image: str, revision: str) -> Manifes
             },
         }
     }
+    return with_inputs(deployment, _inputs(od, image, revision))
+
+
+def _inputs(od: OasisDeployment, image: str, revision: str) -> Any:
+    """What router pods follow from; mode and key are in the revision."""
+    own = od.spec.router.model_dump(
+        mode="json", by_alias=True, exclude_defaults=True, exclude={"replicas"}
+    )
+    return {"router": own, "image": image, "revision": revision}
 
 
 def _container(od: OasisDeployment, image: str, revision: str) -> Manifest:

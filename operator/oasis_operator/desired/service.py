@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from oasis_operator.api.resource import OasisDeployment
 from oasis_operator.desired.metadata import (
+    REVISION_LABEL,
     Component,
     Manifest,
     component_name,
@@ -24,12 +25,12 @@ def engine_service(od: OasisDeployment, component: Component) -> Manifest:
     }
 
 
-def router_service(od: OasisDeployment) -> Manifest:
-    """The endpoint that clients use."""
+def router_service(od: OasisDeployment, revision: str) -> Manifest:
+    """The endpoint that clients use: the routers of one revision. It is the switch of an update."""
     name = component_name(od, Component.ROUTER)
     return manifest(od, "v1", "Service", name, Component.ROUTER) | {
         "spec": {
-            "selector": selector(od, Component.ROUTER),
+            "selector": selector(od, Component.ROUTER) | {REVISION_LABEL: revision},
             "ports": [_port(ROUTER_PORT)],
         }
     }

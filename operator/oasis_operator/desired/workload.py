@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from oasis_operator.api.resource import OasisDeployment
 from oasis_operator.desired.config_map import CONFIG_VOLUME, config_map
 from oasis_operator.desired.engine_config import engine_config, engine_yaml
+from oasis_operator.desired.inputs import with_inputs
 from oasis_operator.desired.metadata import (
     REVISION_LABEL,
     Manifest,
@@ -17,13 +18,12 @@ from oasis_operator.desired.metadata import (
 )
 from oasis_operator.desired.placement import Placements
 from oasis_operator.desired.pod import engine_pod
-from oasis_operator.desired.revision import content_hash
 from oasis_operator.desired.roles import RolePlan, role_plans
 
 
 @dataclass(frozen=True)
 class RoleContent:
-    """What one role's pods are, before the revision that follows from it is known."""
+    """What one role's pods are, but for the revision."""
 
     role: RolePlan
     config: str
@@ -44,14 +44,9 @@ def role_contents(
     )
 
 
-def revision_of(contents: tuple[RoleContent, ...]) -> str:
-    """Prefill and decode change together, so one revision covers both. Replicas are not in it."""
-    return content_hash(
-        {c.role.component.value: {"config": c.config, "template": c.template} for c in contents}
-    )
-
-
-def role_objects(od: OasisDeployment, content: RoleContent, revision: str) -> list[Manifest]:
+def role_objects(
+    od: OasisDeployment, content: RoleContent, revision: str, replicas: int
+) -> list[Manifest]:
     """ConfigMap and Deployment of one role in one revision."""
     component = content.role.component
     name = workload_name(od, revision, component)
@@ -65,11 +60,14 @@ def role_objects(od: OasisDeployment, content: RoleContent, revision: str) -> li
         od, "apps/v1", "Deployment", name, component, {REVISION_LABEL: revision}
     ) | {
         "spec": {
-            "replicas": content.role.spec.replicas,
+            "replicas": replicas,
             "revisionHistoryLimit": 1,
             "progressDeadlineSeconds": od.spec.updates.progress_deadline_seconds,
             "selector": {"matchLabels": chosen},
             "template": template,
         }
     }
-    return [config_map(od, component, revision, name, content.config), deployment]
+    return [
+        config_map(od, component, revision, name, content.config),
+        with_inputs(deployment, revision),
+    ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -15,7 +15,7 @@ from oasis_operator.desired.metadata import (
     Manifest,
 )
 from oasis_operator.desired.pod import ENGINE_CONTAINER
-from oasis_operator.desired.rollout import RevisionState, RouterState
+from oasis_operator.desired.rollout import RevisionState, RolePods
 from oasis_operator.desired.router import ROUTER_CONTAINER
 from oasis_operator.reconcile.pods import PodView
 
@@ -101,41 +101,40 @@ class Observed:
             if key.kind == "Deployment"
         ]
 
-    def engine(self, revision: str, component: Component) -> DeploymentView | None:
+    def workload(self, revision: str, component: Component) -> DeploymentView | None:
         for view in self.deployments():
             if view.revision == revision and view.component is component:
                 return view
         return None
 
-    def router_view(self) -> DeploymentView | None:
-        return next((v for v in self.deployments() if v.component is Component.ROUTER), None)
-
-    def router(self) -> RouterState | None:
-        view = self.router_view()
-        return RouterState(view.revision, view.complete) if view else None
+    def selected(self) -> str | None:
+        """The revision whose routers the endpoint selects; ``None`` without an endpoint."""
+        for key, body in self.objects.items():
+            if key.kind == "Service":
+                revision = (body["spec"].get("selector") or {}).get(REVISION_LABEL)
+                if revision is not None:
+                    return str(revision)
+        return None
 
     def revisions(self) -> dict[str, RevisionState]:
-        """State of every revision that has engine Deployments."""
-        engines: dict[str, list[DeploymentView]] = {}
-        for view in self.deployments():
-            if view.component is not Component.ROUTER:
-                engines.setdefault(view.revision, []).append(view)
+        """State of every revision that has Deployments or pods."""
+        views = {(view.revision, view.component): view for view in self.deployments()}
+        pods: dict[tuple[str, str], list[PodView]] = {}
+        for pod in self.pods:
+            if not pod.finished:
+                pods.setdefault((pod.revision, pod.component), []).append(pod)
         return {
-            revision: RevisionState(
-                available=all(v.current and v.available >= v.wanted for v in views),
-                established=all(v.established for v in views),
-            )
-            for revision, views in engines.items()
+            revision: _state(revision, views, pods)
+            for revision in sorted({key[0] for key in (*views, *pods)})
         }
 
     def proven_allocation(self) -> dict[Component, AllocationMode]:
         """How the serving pods of each role get their devices, once they were complete."""
-        router = self.router_view()
+        serving = self.selected()
         return {
             view.component: view.allocation
             for view in self.deployments()
-            if router is not None
-            and view.revision == router.revision
+            if view.revision == serving
             and view.component is not Component.ROUTER
             and view.established
             and view.allocation is not None
@@ -147,14 +146,41 @@ class Observed:
         A spec without an image keeps it, so that an operator with another default changes no
         pod; one that never worked is no reason to stay.
         """
-        router = self.router_view()
-        view = router
-        if router is not None and component is not Component.ROUTER:
-            view = self.engine(router.revision, component)
+        serving = self.selected()
+        view = self.workload(serving, component) if serving is not None else None
         if view is None or not view.established:
             return None
         name = ROUTER_CONTAINER if component is Component.ROUTER else ENGINE_CONTAINER
         return view.images.get(name)
+
+
+def _state(
+    revision: str,
+    views: Mapping[tuple[str, Component], DeploymentView],
+    pods: Mapping[tuple[str, str], list[PodView]],
+) -> RevisionState:
+    roles = {}
+    for component in (Component.PREFILL, Component.DECODE):
+        view, found = views.get((revision, component)), pods.get((revision, component), [])
+        if view is not None or found:
+            roles[component] = RolePods(
+                wanted=view.wanted if view else 0,
+                held=len(found),
+                leaving=sum(pod.terminating for pod in found),
+                ready=_ready(found),
+            )
+    engines = [views.get((revision, component)) for component in roles]
+    routers = pods.get((revision, Component.ROUTER), [])
+    return RevisionState(
+        roles=roles,
+        established=bool(engines) and all(view and view.established for view in engines),
+        routers=len(routers),
+        ready_routers=_ready(routers),
+    )
+
+
+def _ready(pods: Iterable[PodView]) -> int:
+    return sum(pod.ready and not pod.terminating for pod in pods)
 
 
 def _allocation(pod: Manifest) -> AllocationMode | None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from oasis_operator.api.quantity import same_quantity
+from oasis_operator.desired.inputs import as_it_was_made
 from oasis_operator.desired.metadata import (
     COMPONENT_LABEL,
     HASH_ANNOTATION,
@@ -20,29 +21,50 @@ from oasis_operator.reconcile.observed import ObjectKey
 
 @dataclass(frozen=True)
 class Plan:
-    """Objects to apply, in order, and objects to delete after that."""
+    """Objects to apply, in order; Deployments to give other replicas; then objects to delete."""
 
     apply: tuple[Manifest, ...]
     delete: tuple[ObjectKey, ...]
+    scale: Mapping[ObjectKey, int] = field(default_factory=dict)
 
     @property
     def empty(self) -> bool:
-        return not self.apply and not self.delete
+        return not self.apply and not self.delete and not self.scale
 
 
 def plan(objects: Iterable[Manifest], rollout: Rollout, live: Mapping[ObjectKey, Manifest]) -> Plan:
     """The writes that bring ``live`` to ``objects``, leaving what the rollout still needs."""
-    wanted = {ObjectKey.of(item): item for item in objects}
+    wanted = {
+        ObjectKey.of(item): as_it_was_made(item, live[key])
+        if (key := ObjectKey.of(item)) in live
+        else item
+        for item in objects
+    }
     apply = tuple(
         item for key, item in wanted.items() if key not in live or not in_place(item, live[key])
     )
-    needed = _components_of(rollout.kept, live)
+    kept = {key: body for key, body in live.items() if _revision(body) in rollout.kept}
+    needed = frozenset(_component(body) for body in kept.values())
+    claims = frozenset(
+        name for body in (*wanted.values(), *kept.values()) for name in _claims(body)
+    )
     delete = tuple(
         key
         for key, body in live.items()
-        if key not in wanted and not _still_needed(body, rollout, needed)
+        if key not in wanted and key.name not in claims and not _still_needed(body, rollout, needed)
     )
-    return Plan(apply, _workloads_first(delete))
+    return Plan(apply, _workloads_first(delete), _scaled(rollout, live))
+
+
+def _scaled(rollout: Rollout, live: Mapping[ObjectKey, Manifest]) -> dict[ObjectKey, int]:
+    """Engines of the serving revision that give up pods for the target."""
+    return {
+        key: rollout.shrunk[component]
+        for key, body in live.items()
+        if key.kind == "Deployment" and _revision(body) == rollout.serving
+        for component in rollout.shrunk
+        if component == _component(body) and rollout.shrunk[component] != body["spec"]["replicas"]
+    }
 
 
 def in_place(wanted: Manifest, live: Manifest) -> bool:
@@ -73,21 +95,29 @@ def _says_something(value: Any) -> bool:
     return value is not None and value != {} and value != []
 
 
-def _components_of(revisions: frozenset[str], live: Mapping[ObjectKey, Manifest]) -> frozenset[str]:
-    return frozenset(
-        body["metadata"]["labels"].get(COMPONENT_LABEL, "")
-        for body in live.values()
-        if body["metadata"]["labels"].get(REVISION_LABEL) in revisions
-    )
+def _revision(body: Manifest) -> str | None:
+    revision: str | None = body["metadata"]["labels"].get(REVISION_LABEL)
+    return revision
+
+
+def _component(body: Manifest) -> str:
+    component: str = body["metadata"]["labels"].get(COMPONENT_LABEL, "")
+    return component
+
+
+def _claims(body: Manifest) -> Iterator[str]:
+    """Names of the claim templates that the pods of a Deployment use."""
+    if body["kind"] == "Deployment":
+        for claim in body["spec"]["template"]["spec"].get("resourceClaims") or ():
+            yield claim.get("resourceClaimTemplateName", "")
 
 
 def _still_needed(body: Manifest, rollout: Rollout, needed: frozenset[str]) -> bool:
-    """The pods of a kept revision, and the Services and policies of their components."""
-    labels = body["metadata"]["labels"]
-    revision, component = labels.get(REVISION_LABEL), labels.get(COMPONENT_LABEL)
-    if component == Component.ROUTER:
-        return rollout.serving != rollout.target
-    return revision in rollout.kept if revision else component in needed
+    """Engines and routers of other revisions, and the Services and policies of their components."""
+    revision, component = _revision(body), _component(body)
+    if revision is None:
+        return component in needed
+    return revision in (rollout.routed if component == Component.ROUTER else rollout.kept)
 
 
 def _workloads_first(keys: tuple[ObjectKey, ...]) -> tuple[ObjectKey, ...]:

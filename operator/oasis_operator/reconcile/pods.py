@@ -47,6 +47,8 @@ class PodView:
     """Bound to a node, but its container has not been created."""
     problem: Problem | None
     created: datetime
+    finished: bool = False
+    """Its containers have ended for good; it takes no place on a node."""
 
     @classmethod
     def of(cls, body: Mapping[str, Any]) -> PodView:
@@ -64,6 +66,7 @@ class PodView:
             starting=_is_starting(status, conditions),
             problem=None if ready else _problem(status, conditions),
             created=datetime.fromisoformat(metadata["creationTimestamp"]),
+            finished=status.get("phase") in ("Succeeded", "Failed"),
         )
 
 

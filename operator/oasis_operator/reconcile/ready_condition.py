@@ -4,26 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from oasis_operator.desired.rollout import Rollout
 from oasis_operator.reconcile.conditions import READY, ROUTER_READY, Draft
 from oasis_operator.reconcile.observed import DeploymentView
 from oasis_operator.reconcile.pods import PodView
 
 
-def router_condition(
-    view: DeploymentView | None, pods: Iterable[PodView], rollout: Rollout
-) -> Draft:
+def router_condition(view: DeploymentView | None, pods: Iterable[PodView]) -> Draft:
     """Router pods are ready when they know a ready pod of each role."""
     if view is None:
         return Draft(ROUTER_READY, "False", "Creating", "the router Deployment is being created")
-    if rollout.serving != rollout.target:
-        return Draft(
-            ROUTER_READY,
-            "False",
-            "Updating",
-            f"the router sends requests to revision {rollout.serving} until the pods of "
-            f"revision {rollout.target} are ready",
-        )
     if view.complete:
         return Draft(ROUTER_READY, "True", "AllReady", f"all {view.wanted} router pods are ready")
     count = f"{view.available} of {view.wanted} router pods are ready"

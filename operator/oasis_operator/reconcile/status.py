@@ -18,8 +18,10 @@ from oasis_operator.reconcile.conditions import NUMA_ALIGNED, READY, Draft, with
 from oasis_operator.reconcile.observed import DeploymentView, Observed
 from oasis_operator.reconcile.pause import with_pause
 from oasis_operator.reconcile.placement_condition import numa_with_placement, with_placement
+from oasis_operator.reconcile.pods import PodView
 from oasis_operator.reconcile.ready_condition import ready_condition, router_condition
 from oasis_operator.reconcile.role_condition import role_condition
+from oasis_operator.reconcile.rollout_condition import router_with_rollout, with_rollout
 from oasis_operator.reconcile.signal_conditions import hit_rate, serving_mode, signal_conditions
 from oasis_operator.signals.prometheus import NoSignals, Signals
 
@@ -35,11 +37,14 @@ def judge(
 ) -> list[Draft]:
     """All conditions, the summary first."""
     parts = [
-        _role_condition(od, plan, rollout.target, observed, warnings, placements, now)
+        _role_condition(od, plan, rollout, observed, warnings, placements, now)
         for plan in role_plans(od)
     ]
-    routers = [pod for pod in observed.pods if pod.component == Component.ROUTER]
-    parts.append(router_condition(observed.router_view(), routers, rollout))
+    router = router_condition(
+        observed.workload(rollout.target, Component.ROUTER),
+        _pods(observed, rollout.target, Component.ROUTER),
+    )
+    parts.append(router_with_rollout(router, rollout))
     measured = [
         numa_with_placement(draft, placements) if draft.type == NUMA_ALIGNED else draft
         for draft in signal_conditions(od, signals)
@@ -50,22 +55,27 @@ def judge(
 def _role_condition(
     od: OasisDeployment,
     plan: RolePlan,
-    revision: str,
+    rollout: Rollout,
     observed: Observed,
     warnings: Mapping[str, str],
     placements: Placements,
     now: datetime,
 ) -> Draft:
-    component = plan.component
+    component, revision = plan.component, rollout.target
     draft = role_condition(
         component,
-        observed.engine(revision, component),
-        [p for p in observed.pods if p.component == component and p.revision == revision],
+        observed.workload(revision, component),
+        _pods(observed, revision, component),
         warnings,
         model_source(od.spec.model).told,
     )
+    draft = with_rollout(draft, component, rollout, plan.spec.replicas)
     draft = with_pause(draft, component, revision, observed, now)
     return with_placement(draft, placements[component])
+
+
+def _pods(observed: Observed, revision: str, component: Component) -> list[PodView]:
+    return [p for p in observed.pods if p.component == component and p.revision == revision]
 
 
 def failed(reason: str, message: str) -> list[Draft]:
@@ -91,11 +101,11 @@ def status_of(
         revision=rollout.target,
         serving_revision=rollout.serving,
         model=model_source(spec.model).short,
-        prefill=_role(observed.engine(rollout.target, Component.PREFILL), spec.prefill.replicas)
+        prefill=_role(observed.workload(rollout.target, Component.PREFILL), spec.prefill.replicas)
         if spec.prefill
         else None,
-        decode=_role(observed.engine(rollout.target, Component.DECODE), spec.decode.replicas),
-        router=_role(observed.router_view(), spec.router.replicas),
+        decode=_role(observed.workload(rollout.target, Component.DECODE), spec.decode.replicas),
+        router=_role(observed.workload(rollout.serving, Component.ROUTER), spec.router.replicas),
         mode=cast(Literal["sparse", "dense"] | None, mode),
         hit_rate=hit_rate(signals) or before.hit_rate,
         endpoint=endpoint(od),

@@ -7,6 +7,7 @@ from typing import Any
 
 from oasis_operator.api.resource import OasisDeployment
 from oasis_operator.desired.build import Desired, Images, desired
+from oasis_operator.desired.limits import UNBOUNDED
 from oasis_operator.desired.metadata import (
     COMPONENT_LABEL,
     DEPLOYMENT_LABEL,
@@ -15,7 +16,7 @@ from oasis_operator.desired.metadata import (
     Manifest,
 )
 from oasis_operator.desired.placement import Placement, placements
-from oasis_operator.desired.rollout import Rollout
+from oasis_operator.desired.rollout import Rollout, decide_rollout, goal_of
 from oasis_operator.reconcile.observed import ObjectKey
 
 IMAGES = Images(engine="runtime:1", router="router:1")
@@ -33,13 +34,13 @@ def deployment(name: str = "chat", uid: str = "uid-1", **spec: Any) -> OasisDepl
     )
 
 
-def serve_target(revision: str) -> Rollout:
+def alone(od: OasisDeployment, revision: str) -> Rollout:
     """The rollout of a cluster that has nothing older."""
-    return Rollout(revision, revision, frozenset())
+    return decide_rollout(goal_of(od, revision), None, {}, UNBOUNDED)
 
 
 def built(od: OasisDeployment, images: Images = IMAGES) -> Desired:
-    return desired(od, images, serve_target, by_kubelet(od))
+    return desired(od, images, lambda revision: alone(od, revision), by_kubelet(od))
 
 
 def by_kubelet(od: OasisDeployment) -> dict[Component, Placement]:
@@ -49,6 +50,10 @@ def by_kubelet(od: OasisDeployment) -> dict[Component, Placement]:
 
 def named(objects: Desired, kind: str, name: str) -> Manifest:
     return next(item for item in objects.objects if ObjectKey.of(item) == ObjectKey(kind, name))
+
+
+def router_name(od: OasisDeployment) -> str:
+    return f"{od.name}-{built(od).rollout.target}-router"
 
 
 def stored(objects: Desired) -> dict[ObjectKey, Manifest]:

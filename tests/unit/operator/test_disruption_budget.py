@@ -10,4 +10,5 @@ def test_a_drain_takes_one_pod_at_a_time_and_is_never_blocked(component: str) ->
     spec = named(built(deployment()), "PodDisruptionBudget", f"chat-{component}")["spec"]
     assert spec["maxUnavailable"] == 1
     assert "minAvailable" not in spec
+    assert spec["unhealthyPodEvictionPolicy"] == "AlwaysAllow"
     assert spec["selector"]["matchLabels"]["oasiskv.io/component"] == component

@@ -5,7 +5,6 @@ from datetime import UTC, datetime
 from typing import Any
 
 from oasis_operator.desired.metadata import Component
-from oasis_operator.desired.rollout import Rollout
 from oasis_operator.reconcile.conditions import Draft
 from oasis_operator.reconcile.observed import DeploymentView
 from oasis_operator.reconcile.pods import PodView, Problem
@@ -113,35 +112,28 @@ def test_the_same_pods_in_another_order_make_the_same_condition() -> None:
     assert condition(NOT_READY, one, other) == condition(NOT_READY, other, one)
 
 
-HERE = Rollout("new", "new", frozenset())
 ROUTER = view(Component.ROUTER)
 
 
 def test_a_router_without_engines_waits_for_them() -> None:
-    found = router_condition(view(Component.ROUTER, available=0), [], HERE)
+    found = router_condition(view(Component.ROUTER, available=0), [])
     assert (found.status, found.reason) == ("False", "WaitingForEngines")
-
-
-def test_a_router_of_an_earlier_revision_is_updating() -> None:
-    found = router_condition(ROUTER, [], Rollout("new", "old", frozenset({"old"})))
-    assert found.reason == "Updating"
-    assert "old" in found.message
 
 
 def test_a_router_with_a_problem_tells_it() -> None:
     broken = waiting_pod(Problem("ImagePullFailed", "router:1 cannot be pulled"))
-    found = router_condition(view(Component.ROUTER, available=0), [broken], HERE)
+    found = router_condition(view(Component.ROUTER, available=0), [broken])
     assert found.reason == "ImagePullFailed"
     assert found.alarming
 
 
 def test_ready_is_all_parts_ready() -> None:
-    parts = [condition(view()), router_condition(ROUTER, [], HERE)]
+    parts = [condition(view()), router_condition(ROUTER, [])]
     assert ready_condition(parts).status == "True"
 
 
 def test_the_first_part_that_is_not_ready_says_why() -> None:
     broken = condition(NOT_READY, waiting_pod(Problem("Unschedulable", "no GPU")))
-    found = ready_condition([broken, router_condition(None, [], HERE)])
+    found = ready_condition([broken, router_condition(None, [])])
     assert (found.status, found.reason) == ("False", "Unschedulable")
     assert found.message.startswith("PrefillReady: ")

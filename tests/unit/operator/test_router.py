@@ -4,11 +4,12 @@ from typing import Any
 
 from vllm_router.launch_router import parse_router_args  # type: ignore[import-untyped]
 
-from tests.unit.operator.make import built, deployment, named
+from tests.unit.operator.make import built, deployment, named, router_name
 
 
 def router(**spec: Any) -> dict[str, Any]:
-    found: dict[str, Any] = named(built(deployment(**spec)), "Deployment", "chat-router")
+    od = deployment(**spec)
+    found: dict[str, Any] = named(built(od), "Deployment", router_name(od))
     return found
 
 

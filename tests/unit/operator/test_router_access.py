@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from tests.unit.operator.make import built, deployment, named
+from tests.unit.operator.make import built, deployment, named, router_name
 
 
 def test_the_router_may_find_pods_in_its_namespace_and_nothing_else() -> None:
@@ -16,5 +16,5 @@ def test_the_router_may_find_pods_in_its_namespace_and_nothing_else() -> None:
 
 
 def test_it_runs_as_that_account() -> None:
-    pod = named(built(deployment()), "Deployment", "chat-router")["spec"]["template"]["spec"]
-    assert pod["serviceAccountName"] == "chat-router"
+    router = named(built(deployment()), "Deployment", router_name(deployment()))
+    assert router["spec"]["template"]["spec"]["serviceAccountName"] == "chat-router"

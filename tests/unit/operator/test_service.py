@@ -13,8 +13,10 @@ def test_each_role_has_a_headless_service_over_all_revisions() -> None:
         assert REVISION_LABEL not in spec["selector"]
 
 
-def test_the_endpoint_is_the_routers_service() -> None:
-    spec = named(built(deployment()), "Service", "chat-router")["spec"]
+def test_the_endpoint_selects_the_routers_of_the_revision_that_serves() -> None:
+    objects = built(deployment())
+    spec = named(objects, "Service", "chat-router")["spec"]
+    assert spec["selector"][REVISION_LABEL] == objects.rollout.target
     assert spec["ports"][0]["port"] == 8080
     assert endpoint(deployment()) == "http://chat-router.team.svc:8080/v1"
 

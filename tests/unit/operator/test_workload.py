@@ -22,7 +22,7 @@ def test_a_workload_is_named_by_revision_and_role() -> None:
     objects = built(deployment())
     names = [o["metadata"]["name"] for o in objects.objects if o["kind"] == "Deployment"]
     target = objects.rollout.target
-    assert names == [f"chat-{target}-prefill", f"chat-{target}-decode", "chat-router"]
+    assert names == [f"chat-{target}-prefill", f"chat-{target}-decode", f"chat-{target}-router"]
 
 
 def test_it_selects_the_pods_of_its_own_revision_only() -> None:
@@ -75,7 +75,10 @@ def test_what_changes_a_pod_is_a_new_revision_of_both_roles(spec: dict[str, Any]
         {"prefill": {"replicas": 5}},
         {"decode": {"replicas": 2}},
         {"router": {"replicas": 3}},
+        {"router": {"image": "mine:1", "resources": {"requests": {"cpu": "1"}}}},
+        {"security": {"networkPolicy": False}},
         {"updates": {"strategy": "Recreate"}},
+        {"updates": {"maxSurge": 1, "maxUnavailable": "50%"}},
         {"kv": {"budgetTokens": 2048}},
     ],
     ids=str,
