@@ -8,7 +8,7 @@ import pytest
 
 from testbed import wait
 from tests.controlplane.operator_process import OperatorProcess
-from tests.controlplane.world import OWNED, SECONDS, World, fake, spec
+from tests.controlplane.world import OWNED, SECONDS, World, spec
 
 pytestmark = pytest.mark.usefixtures("operator")
 
@@ -26,7 +26,7 @@ def test_an_oasis_deployment_becomes_ready_and_says_where_it_serves(world: World
     assert names(world, "deployments") == {
         f"chat-{revision}-prefill",
         f"chat-{revision}-decode",
-        "chat-router",
+        f"chat-{revision}-router",
     }
     assert names(world, "services") == {"chat-prefill", "chat-decode", "chat-router"}
 
@@ -83,58 +83,6 @@ def test_more_replicas_are_not_a_new_revision(world: World) -> None:
         "desiredReplicas": 3,
         "ready": "3/3",
     }
-
-
-def test_a_new_revision_takes_over_only_when_it_is_ready(world: World) -> None:
-    world.apply("chat", spec())
-    world.until_ready("chat")
-    old = world.status("chat")["revision"]
-    world.apply("chat", spec(kv={"budgetTokens": 512}, prefill=fake("never-ready")))
-    updating = world.until_condition("chat", "RouterReady", "False", "Updating")
-    assert old in updating["message"]
-    new = world.status("chat")["revision"]
-    assert {f"chat-{old}-decode", f"chat-{new}-decode"} <= names(world, "deployments")
-    assert router_revision(world) == old
-
-    for pod in world.pods("chat", "prefill"):
-        if pod["metadata"]["labels"]["oasiskv.io/revision"] == new:
-            world.kubectl(
-                "annotate", "pod", pod["metadata"]["name"], "test.oasiskv.io/never-ready-"
-            )
-    world.until_ready("chat")
-    assert router_revision(world) == new
-    wait.until(
-        lambda: f"chat-{old}-decode" not in names(world, "deployments"), "the old to go", SECONDS
-    )
-
-
-def router_revision(world: World) -> str:
-    router = world.get("deployment", "chat-router")
-    arguments = router["spec"]["template"]["spec"]["containers"][0]["args"]
-    revisions = {a.partition("=")[2] for a in arguments if a.startswith("oasiskv.io/revision=")}
-    assert len(revisions) == 1, "prefill and decode of one revision only"
-    return str(revisions.pop())
-
-
-def test_a_corrected_spec_replaces_one_that_never_worked_at_once(world: World) -> None:
-    world.apply("chat", spec(prefill=fake("never-ready")))
-    world.until_condition("chat", "PrefillReady", "False", "Starting")
-    broken = world.status("chat")["revision"]
-    world.apply("chat", spec())
-    world.until_ready("chat")
-    assert not any(broken in name for name in names(world, "deployments"))
-
-
-def test_recreate_makes_room_first(world: World) -> None:
-    recreate = {"strategy": "Recreate"}
-    world.apply("chat", spec(updates=recreate))
-    world.until_ready("chat")
-    old = world.status("chat")["revision"]
-    world.apply("chat", spec(updates=recreate, prefill=fake("never-ready")))
-    world.until_condition("chat", "PrefillReady", "False", "Starting")
-    wait.until(
-        lambda: f"chat-{old}-decode" not in names(world, "deployments"), "the old to go", SECONDS
-    )
 
 
 def test_the_operator_leaves_no_mark_of_its_own_on_the_resource(world: World) -> None:

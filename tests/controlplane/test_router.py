@@ -18,7 +18,7 @@ pytestmark = pytest.mark.usefixtures("operator")
 
 def discovered(world: World, log: Path) -> set[tuple[str, str]]:
     """Role and pod name of every pod that the router finds before the deadline for two."""
-    deployment = world.get("deployment", "chat-router")
+    deployment = world.get("deployment", f"chat-{world.status('chat')['revision']}-router")
     container = deployment["spec"]["template"]["spec"]["containers"][0]
     port, metrics = free_ports(2)
     # The last of two equal flags counts.
