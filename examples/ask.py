@@ -26,6 +26,11 @@ SHIPS = ("Albatross", "Meridian", "Juniper", "Sextant", "Kestrel", "Halcyon", "T
 GOODS = ("oranges", "timber", "coal", "tea", "salted fish", "window glass", "wool", "bricks")
 WEATHER = ("fog", "a fresh breeze", "rain", "clear sky", "a falling barometer", "heavy swell")
 
+SETTLE_SECONDS = 5.0
+"""Counts of an answer that has ended are on the engine's metrics well before this."""
+SCRAPE_SECONDS = 90.0
+"""Prometheus' usual minute between scrapes, and some more."""
+
 
 def logbook(entries: int) -> str:
     """A harbour master's log of ``entries`` days; on one of them a ship brings copper wire."""
@@ -58,9 +63,20 @@ class Prometheus:
 
     def one(self, metric: str, **labels: str) -> float:
         """Sum of a metric over the decode pods, 0 where there is no such series."""
+        return self.query(f"sum ({self._decode(metric, **labels)})").get((), 0.0)
+
+    def last_scrape(self) -> float:
+        """When the decode pod that has waited longest was scraped, in Prometheus' Unix time.
+
+        0 where none was.
+        """
+        series = self._decode("oasis_request_steps_total")
+        return self.query(f"min (timestamp({series}))").get((), 0.0)
+
+    def _decode(self, metric: str, **labels: str) -> str:
         matchers = [f'namespace="{self.namespace}"', f'pod=~"{self.name}-[0-9a-f]+-decode-.*"']
         matchers += [f'{key}="{value}"' for key, value in labels.items()]
-        return self.query(f"sum ({metric}{{{','.join(matchers)}}})").get((), 0.0)
+        return f"{metric}{{{','.join(matchers)}}}"
 
 
 COUNTERS: tuple[tuple[str, str, dict[str, str]], ...] = (
@@ -84,18 +100,21 @@ def snapshot(prometheus: Prometheus) -> dict[str, float]:
     return {name: prometheus.one(metric, **labels) for name, metric, labels in COUNTERS}
 
 
-def settled(prometheus: Prometheus, before: Mapping[str, float], tokens: int) -> dict[str, float]:
-    """The counters once Prometheus has seen the request's steps, or after half a minute."""
-    deadline = time.monotonic() + 30
-    last = dict(before)
-    while time.monotonic() < deadline:
-        time.sleep(1)
-        now = snapshot(prometheus)
-        steps = sum(now[k] - before[k] for k in ("sparse_steps", "dense_steps"))
-        if steps >= tokens / 2 and now == last:
-            break
-        last = now
-    return {name: value - before[name] for name, value in last.items()}
+def settled(prometheus: Prometheus, before: Mapping[str, float]) -> dict[str, float]:
+    """What has been added to the counters, once Prometheus has all of a request that is answered.
+
+    That is when every decode pod was scraped some seconds later than now: counts take a moment to
+    reach an engine's metrics, and how often Prometheus scrapes is not ours to say.
+
+    Raises TimeoutError when no such scrape comes.
+    """
+    answered = prometheus.query("vector(time())")[()]
+    deadline = time.monotonic() + SCRAPE_SECONDS
+    while prometheus.last_scrape() < answered + SETTLE_SECONDS:
+        if time.monotonic() > deadline:
+            raise TimeoutError("Prometheus has not scraped the decode pods since the answer")
+        time.sleep(0.5)
+    return {name: value - before[name] for name, value in snapshot(prometheus).items()}
 
 
 def ratio(part: float, whole: float) -> str:
@@ -158,7 +177,10 @@ def main() -> int:
         return 1
     rows = [("prompt tokens", str(tokens)), ("time to first token", f"{first:.1f} s")]
     if prometheus is not None:
-        rows += cost(prometheus, settled(prometheus, before, options.max_tokens))
+        try:
+            rows += cost(prometheus, settled(prometheus, before))
+        except TimeoutError as late:
+            print(f"\n{late}, so what it cost is not known", file=sys.stderr)
     print()
     for label, value in rows:
         print(f"{label:26}{value:>24}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -10,7 +9,7 @@ from dataclasses import dataclass
 import pytest
 from openai import OpenAI
 
-from examples.ask import Prometheus, ask, logbook, snapshot
+from examples.ask import Prometheus, ask, logbook, settled, snapshot
 from oasis_runtime.contract import Metric
 from testbed import wait
 from tests.e2e.conftest import Stage, with_roles
@@ -19,8 +18,6 @@ from tests.e2e.served import Served
 ENTRIES = 170
 MAX_TOKENS = 192
 """Enough steps that the first ones, to which all is new, do not decide the rates."""
-QUIET_SECONDS = 5.0
-"""Longer than two scrapes of Prometheus."""
 
 
 @dataclass(frozen=True)
@@ -31,21 +28,6 @@ class Asked:
     prompt_tokens: int
     first_token_seconds: float
     used: Mapping[str, float]
-
-
-def until_quiet(prometheus: Prometheus, before: Mapping[str, float]) -> Mapping[str, float]:
-    """The counters when they have moved and then stopped, as increments."""
-    last, since = dict(before), time.monotonic()
-
-    def quiet() -> bool:
-        nonlocal last, since
-        now = snapshot(prometheus)
-        if now != last:
-            last, since = now, time.monotonic()
-        return last != before and time.monotonic() - since > QUIET_SECONDS
-
-    wait.until(quiet, "Prometheus to have seen the whole request", 60, every=0.5)
-    return {name: value - before[name] for name, value in last.items()}
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +43,7 @@ def asked(stage: Stage) -> Asked:
     wait.until(scraped, "the first scrape of the decode pod", 30, every=0.5)
     before = snapshot(prometheus)
     answer, tokens, first = ask(served.endpoint(), logbook(ENTRIES), MAX_TOKENS, ignore_eos=True)
-    return Asked(answer, tokens, first, until_quiet(prometheus, before))
+    return Asked(answer, tokens, first, settled(prometheus, before))
 
 
 def test_a_long_prompt_is_answered_as_a_stream(asked: Asked) -> None:
