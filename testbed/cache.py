@@ -42,7 +42,8 @@ def locked(path: Path) -> Iterator[None]:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            print(f"waiting for another run that makes {path.stem}", file=sys.stderr, flush=True)
+            what = path.stem.removeprefix(".")
+            print(f"waiting for another run to be done with {what}", file=sys.stderr, flush=True)
             fcntl.flock(handle, fcntl.LOCK_EX)
         yield
 

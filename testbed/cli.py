@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import os
+import signal
 import sys
 from collections.abc import Sequence
 
@@ -13,6 +15,8 @@ from testbed.images import build as build_images
 from testbed.monitoring import manifests, prometheus
 from testbed.node.bed import Node
 from testbed.problem import Problem
+
+INTERRUPTED = 128 + signal.SIGINT
 
 
 def parser() -> argparse.ArgumentParser:
@@ -184,11 +188,24 @@ def become(command: list[str], environment: dict[str, str]) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; a Problem becomes its sentence on stderr and status 1."""
+    """Run one command; a Problem becomes its sentence on stderr and status 1.
+
+    An interruption ends the process at once, with the status of SIGINT: builds in other threads
+    would be waited for. What they had begun is begun anew by the next run.
+    """
     options = parser().parse_args(arguments)
     try:
         options.run(options)
     except Problem as problem:
         print(f"testbed: {problem}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        again = "what was finished is kept; run it again to go on"
+        print(f"testbed: interrupted; {again}", file=sys.stderr, flush=True)
+        os._exit(INTERRUPTED)
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        print(f"testbed: {progress.disk_full()}", file=sys.stderr)
         return 1
     return 0

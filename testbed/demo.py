@@ -12,9 +12,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from testbed import environment, host, model, packages, programs, progress, versions
+from testbed import cache, environment, host, model, packages, programs, progress, room, versions
 from testbed import wait as waiting
 from testbed.images import build as build_images
+from testbed.images import engine
 from testbed.monitoring import manifests, prometheus
 from testbed.node.bed import Node
 from testbed.node.cluster import IMAGE_PREFIX, KUBECONFIG
@@ -31,6 +32,8 @@ PROMETHEUS_VARIABLE = "PROMETHEUS_URL"
 READY_SECONDS = 900.0
 """On two busy cores both engines take some two minutes."""
 MODULES = ("kubernetes", "coredns", "prometheus", "helm")
+HOPELESS = frozenset({"ConfigurationRejected", "InvalidSpec"})
+"""Reasons of the condition Ready that no waiting mends."""
 
 
 @dataclass(frozen=True)
@@ -61,24 +64,38 @@ class Place:
 
 
 def demo() -> None:
-    """Set up, ask, and say how to look around."""
-    place = _users_cluster() if os.environ.get(KUBECONFIG) else _own_node()
-    _install(place)
-    _deploy(place)
-    python = str(environment.python(environment.make()))
+    """Set up, ask, and say how to look around; one run at a time."""
+    with cache.locked(cache.root() / ".demo.lock"):
+        place = _users_cluster() if os.environ.get(KUBECONFIG) else _own_node()
+        _install(place)
+        _deploy(place)
+        _ask(place)
+        print(_look_around(place), flush=True)
+
+
+def _ask(place: Place) -> None:
+    made = environment.made()
+    python = environment.client() if made is None else environment.python(made)
     with _router(place) as url:
-        words = [python, str(CLIENT), "--url", url, "--namespace", NAMESPACE, "--name", NAME]
+        words = [str(python), str(CLIENT), "--url", url, "--namespace", NAMESPACE, "--name", NAME]
         if place.prometheus is not None:
             words += ["--prometheus", place.prometheus]
         progress.say("--> the question\n")
         place.show(*words)
-    print(_look_around(place), flush=True)
 
 
 def _own_node() -> Place:
     host.require_root()
+    host.require_debian()
+    # What is missing is said before anything long begins.
+    needed = [program for module in programs.named(MODULES) for program in module.programs]
+    if programs.ready(programs.named(MODULES)):
+        programs.find(needed)
+    else:
+        host.require_go()
+    room.require(_room())
     packages.install(["node", "images", "python"])
-    programs.build_all(programs.named(MODULES))
+    programs.find(needed)
     environment.link(environment.make())
     weights = model.make()
     images = {name: build_images.build(name) for name in build_images.NAMES}
@@ -100,6 +117,20 @@ def _own_node() -> Place:
     )
 
 
+def _room() -> list[room.Need]:
+    """What a first run leaves on the disk, measured, with Go's and buildah's own caches."""
+    base = cache.finished("images", engine.NAME, engine.key())
+    weights = cache.finished("models", versions.MODEL_NAME, model.key())
+    return [
+        room.Need("building Kubernetes and others", 6, programs.ready(programs.named(MODULES))),
+        room.Need("the Python environment", 3, environment.made() is not None),
+        room.Need("the model", 0.5, weights is not None),
+        room.Need("the images", 7, base is not None),
+        room.Need("importing them", 6, Node.default().files.containerd.exists()),
+        room.Need("the cluster", 0.5, Node.default().running()),
+    ]
+
+
 def _users_cluster() -> Place:
     """The cluster that KUBECONFIG names, and images that it can pull."""
     wanted = {name: f"{IMAGE_PREFIX}{name.upper()}" for name in build_images.NAMES}
@@ -113,13 +144,21 @@ def _users_cluster() -> Place:
         raise Problem("KUBECONFIG is set, but there is no kubectl on PATH; install it")
     helm = shutil.which("helm") or str(programs.find(["helm"])["helm"])
     path = os.pathsep.join([str(Path(helm).parent), os.environ.get("PATH", "")])
-    return Place(
+    place = Place(
         prefix=(),
         variables={**os.environ, "PATH": path},
         images={name: os.environ[variable] for name, variable in wanted.items()},
         prometheus=os.environ.get(PROMETHEUS_VARIABLE),
         own=False,
     )
+    try:
+        place.run("kubectl", "version", "--request-timeout=10s")
+    except Problem as problem:
+        raise Problem(
+            f"KUBECONFIG is {os.environ[KUBECONFIG]} and its cluster does not answer: {problem}; "
+            "correct it, or unset it for a cluster on this machine"
+        ) from problem
+    return place
 
 
 def _install(place: Place) -> None:
@@ -153,6 +192,8 @@ def _deploy(place: Place) -> None:
             said = text
             progress.say(f"    {text}")
         fresh = current.get("observedGeneration") == found["metadata"]["generation"]
+        if fresh and current.get("reason") in HOPELESS:
+            raise Problem(f"OasisDeployment {NAME} cannot become Ready")
         return bool(fresh and current.get("status") == "True")
 
     with progress.step(f"kubectl apply {EXAMPLE.relative_to(CHECKOUT)}"):
@@ -186,14 +227,24 @@ def _router(place: Place) -> Iterator[str]:
         local = chosen.getsockname()[1]
     command = ["kubectl", "port-forward", "-n", NAMESPACE, f"service/{name}", f"{local}:{port}"]
     forward = subprocess.Popen(
-        command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=dict(place.variables)
+        command,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=dict(place.variables),
     )
+
+    def alive() -> None:
+        if forward.poll() is not None:
+            _, said = forward.communicate()
+            raise Problem(f"{' '.join(command)} ended: {said.strip()}")
+
     try:
-        waiting.until(lambda: _listens(local), "kubectl port-forward", 30)
+        waiting.until(lambda: _listens(local), f"`{' '.join(command)}`", 30, alive)
         yield f"http://127.0.0.1:{local}/v1"
     finally:
         forward.terminate()
-        forward.wait()
+        forward.communicate()
 
 
 def _listens(port: int) -> bool:

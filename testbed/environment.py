@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 from testbed import cache, progress, slimtorch, versions
@@ -74,6 +75,22 @@ def made() -> Path | None:
     return cache.finished("environments", "venv", key())
 
 
+def client() -> Path:
+    """Interpreter of a small environment with the OpenAI client, for a cluster that is not ours."""
+    pin = f"openai=={pins()['openai']}"
+
+    def install(folder: Path) -> None:
+        log = progress.log_file("client")
+        with progress.step(f"Python environment with {pin}"):
+            remedy = "Check that this Python has venv, and that pip reaches its package index."
+            progress.run([sys.executable, "-m", "venv", folder], log, remedy=remedy)
+            install = ["install", "-q", "--no-cache-dir", "--disable-pip-version-check", pin]
+            progress.run([python(folder), "-m", "pip", *install], log, remedy=remedy)
+
+    key = cache.fingerprint(pin, sys.executable, sys.version)
+    return python(cache.entry("environments", "client", key, install))
+
+
 def _install(folder: Path) -> None:
     if not INTERPRETER.exists():
         raise Problem(
@@ -141,6 +158,11 @@ def link(folder: Path, checkout: Path = CHECKOUT) -> None:
     Brings the entry points, by which vLLM finds the plugin, and builds the native kernels. Done
     again when what the build reads has changed.
     """
+    with cache.locked(folder.with_name(f".{DISTRIBUTION}.lock")):
+        _link(folder, checkout)
+
+
+def _link(folder: Path, checkout: Path) -> None:
     stamp = folder / "linked"
     built_from = [path for path in native_sources(checkout) if path.exists()]
     wanted = f"{checkout} {cache.fingerprint(*built_from)}"

@@ -15,13 +15,17 @@ def make() -> Path:
 
     A link without the key in its name, ``models/NAME``, points to it.
     """
-    key = cache.fingerprint(versions.MODEL_PACKAGE, versions.MODEL_PACKAGE_VERSION, CONVERTER)
-    folder = cache.entry("models", versions.MODEL_NAME, key, _convert)
+    folder = cache.entry("models", versions.MODEL_NAME, key(), _convert)
     link = folder.with_name(versions.MODEL_NAME)
     if not link.is_symlink() or link.readlink() != Path(folder.name):
         link.unlink(missing_ok=True)
         link.symlink_to(folder.name)
     return folder
+
+
+def key() -> str:
+    """Changes with the package and with how it is converted."""
+    return cache.fingerprint(versions.MODEL_PACKAGE, versions.MODEL_PACKAGE_VERSION, CONVERTER)
 
 
 def _convert(folder: Path) -> None:

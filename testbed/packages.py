@@ -6,7 +6,10 @@ import os
 import subprocess
 from collections.abc import Iterable
 
-from testbed import host, progress
+from testbed import cache, host, progress
+
+WAIT_FOR_DPKG = "-oDPkg::Lock::Timeout=600"
+"""Somebody else's apt may be at it."""
 
 PURPOSES: dict[str, tuple[str, ...]] = {
     "control-plane": ("openssl",),
@@ -63,17 +66,24 @@ def missing(packages: Iterable[str]) -> list[str]:
 def install(purposes: Iterable[str]) -> None:
     """Install what the purposes need and this machine lacks; nothing when all is there."""
     host.require_debian()
-    absent = missing(wanted(purposes))
-    if not absent:
+    names = wanted(purposes)
+    if not missing(names):
         return
     host.require_root()
+    with cache.locked(cache.root() / ".packages.lock"):
+        _install(missing(names))
+
+
+def _install(absent: list[str]) -> None:
+    if not absent:
+        return
     log = progress.log_file("packages")
     quiet = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     with progress.step(f"installing {len(absent)} Debian packages: {' '.join(absent)}"):
         remedy = "Check that apt works here (`apt-get update`)."
         progress.run(["apt-get", "update", "-q"], log, env=quiet, remedy=remedy)
         progress.run(
-            ["apt-get", "install", "-q", "-y", "--no-install-recommends", *absent],
+            ["apt-get", "install", "-q", "-y", "--no-install-recommends", WAIT_FOR_DPKG, *absent],
             log,
             env=quiet,
             remedy=remedy,

@@ -162,8 +162,18 @@ def build(module: Module) -> Path:
 
 def build_all(modules: Iterable[Module]) -> list[Path]:
     """Build several modules, at most two at a time."""
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        return list(pool.map(build, modules))
+    pool = ThreadPoolExecutor(AT_ONCE)
+    try:
+        folders = list(pool.map(build, modules))
+    except KeyboardInterrupt:
+        # Builds under way end with this process.
+        pool.shutdown(wait=False, cancel_futures=True)
+        raise
+    except BaseException:
+        pool.shutdown(cancel_futures=True)
+        raise
+    pool.shutdown()
+    return folders
 
 
 def search_path(environment: Mapping[str, str] | None = None) -> list[str]:
@@ -173,6 +183,13 @@ def search_path(environment: Mapping[str, str] | None = None) -> list[str]:
         return [env[ASSETS_VARIABLE]]
     folders = (cache.finished("programs", module.name, module.key()) for module in MODULES)
     return [str(folder) for folder in folders if folder is not None]
+
+
+def ready(modules: Iterable[Module]) -> bool:
+    """Whether nothing of these has to be built."""
+    return bool(os.environ.get(ASSETS_VARIABLE)) or all(
+        cache.finished("programs", module.name, module.key()) is not None for module in modules
+    )
 
 
 def find(names: Iterable[str], environment: Mapping[str, str] | None = None) -> dict[str, Path]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -15,6 +17,10 @@ from testbed.problem import Problem
 
 REPEAT_SECONDS = 15.0
 """A step that is still running says so this often."""
+CLEAN_SECONDS = 10.0
+"""What an interrupted program gets to remove what it made."""
+DISK_FULL = "No space left on device"
+"""The words of ENOSPC in the log of any program."""
 
 
 def say(text: str) -> None:
@@ -45,8 +51,9 @@ def step(what: str) -> Iterator[None]:
     thread.start()
     try:
         yield
-    except BaseException:
-        say(f"    {what}: failed after {seconds(time.monotonic() - started)}")
+    except BaseException as end:
+        how = "failed" if isinstance(end, Exception) else "interrupted"
+        say(f"    {what}: {how} after {seconds(time.monotonic() - started)}")
         raise
     finally:
         finished.set()
@@ -77,34 +84,63 @@ def run(
     env: Mapping[str, str] | None = None,
     remedy: str = "",
 ) -> None:
-    """Run a command with its output in ``log``.
+    """Run a command with its output in ``log``; it ends when this process does, even by a kill.
+
+    Otherwise it would go on writing where the next run begins anew.
 
     Raises Problem with the end of the log, the log's path and ``remedy`` when it fails.
     """
+    search = (os.environ if env is None else env).get("PATH")
+    if shutil.which(str(command[0]), path=search) is None:
+        raise Problem(
+            f"the program {command[0]} is not installed; `python3 -m testbed packages` "
+            "installs what the test bed needs"
+        )
+    # There is none but on Linux.
+    leash = ["setpriv", "--pdeathsig", "TERM", "--"] if shutil.which("setpriv") else []
     with log.open("ab") as output:
         output.write(f"$ {' '.join(map(str, command))}\n".encode())
         output.flush()
+        process = subprocess.Popen(
+            [*leash, *map(str, command)],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            cwd=cwd,
+            env=env,
+        )
         try:
-            code = subprocess.run(
-                [str(part) for part in command],
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                cwd=cwd,
-                env=env,
-            ).returncode
-        except FileNotFoundError as missing:
-            raise Problem(
-                f"the program {command[0]} is not installed; `python3 -m testbed packages` "
-                "installs what the test bed needs"
-            ) from missing
+            code = process.wait()
+        except BaseException:
+            end(process)
+            raise
     require_success(code, str(command[0]), log, remedy)
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """Have a program end, by itself if it does so soon."""
+    process.terminate()
+    try:
+        process.wait(CLEAN_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 def require_success(code: int, what: str, log: Path, remedy: str = "") -> None:
     """Raise Problem with the end of the log when an exit status is not 0."""
     if code != 0:
         hint = f" {remedy}" if remedy else ""
+        if DISK_FULL in tail(log, 200):
+            hint = f" {disk_full()}"
         raise Problem(
             f"{tail(log)}\n{what} ended with status {code}; the whole log is {log}.{hint}"
         )
+
+
+def disk_full() -> str:
+    """What to do when there is no room left."""
+    return (
+        "The disk is full: make room, or set OASISKV_CACHE to a folder on a larger one (now "
+        f"{cache.root()}), and run it again; what was finished is kept."
+    )

@@ -26,5 +26,10 @@ def base() -> Path:
             layers = [*oci.layers(python), layer]
             image.write_index(debian.local_name(NAME), layers, config)
 
-    key = cache.fingerprint(environment.key(), python.name, oci.FORMAT, *LEFT_OUT)
-    return cache.entry("images", NAME, key, make)
+    return cache.entry("images", NAME, key(), make)
+
+
+def key() -> str:
+    """Changes with the environment and with what is below it."""
+    python = f"python-{debian.key(debian.RUN_PACKAGES)}"
+    return cache.fingerprint(environment.key(), python, oci.FORMAT, *LEFT_OUT)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -173,10 +174,15 @@ class Node:
         ) as process:
             if process.stdin is None:
                 raise AssertionError("asked for a pipe")
-            oci.write_tar(source, present, process.stdin)
-            process.stdin.close()
+            # A containerd that stops reading says why itself, and its status is judged below.
+            with contextlib.suppress(BrokenPipeError):
+                oci.write_tar(source, present, process.stdin)
+                process.stdin.close()
         if process.returncode != 0:
-            raise Problem(f"containerd did not take the image {image} from {source}")
+            raise Problem(
+                f"containerd did not take the image {image} from {source}; its words are above, "
+                f"its log is {self.files.logs / 'containerd.log'}"
+            )
         if stale := superseded(stored_images(listing), image):
             self.run("ctr", "images", "rm", *stale)
 
