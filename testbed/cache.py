@@ -21,6 +21,11 @@ def root() -> Path:
     return (Path(base) if base else Path.home() / ".cache").absolute() / "oasiskv"
 
 
+def owns(name: object) -> bool:
+    """Whether an OSError's file name is of the cache."""
+    return isinstance(name, str) and Path(name).absolute().is_relative_to(root())
+
+
 def fingerprint(*parts: str | Path) -> str:
     """Twelve hex digits over texts and the *contents* of files, in the order given.
 

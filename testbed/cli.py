@@ -9,7 +9,7 @@ import signal
 import sys
 from collections.abc import Sequence
 
-from testbed import demo, environment, host, model, packages, programs, progress, versions
+from testbed import cache, demo, environment, host, model, packages, programs, progress, versions
 from testbed.controlplane import bed as controlplane
 from testbed.images import build as build_images
 from testbed.monitoring import manifests, prometheus
@@ -204,8 +204,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"testbed: interrupted; {again}", file=sys.stderr, flush=True)
         os._exit(INTERRUPTED)
     except OSError as error:
-        if error.errno != errno.ENOSPC:
+        if error.errno == errno.ENOSPC:
+            said = progress.disk_full()
+        elif cache.owns(error.filename):
+            said = (
+                f"cannot use {error.filename}: {error.strerror}; set OASISKV_CACHE to a folder "
+                "where you may write, or run it as the user whose cache that is"
+            )
+        else:
             raise
-        print(f"testbed: {progress.disk_full()}", file=sys.stderr)
+        print(f"testbed: {said}", file=sys.stderr)
         return 1
     return 0

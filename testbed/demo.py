@@ -64,9 +64,15 @@ class Place:
 
 
 def demo() -> None:
-    """Set up, ask, and say how to look around; one run at a time."""
+    """Set up, ask, and say how to look around; one run at a time.
+
+    What is missing is said before anything long begins.
+    """
+    own = not os.environ.get(KUBECONFIG)
+    if own:
+        _require_machine()
     with cache.locked(cache.root() / ".demo.lock"):
-        place = _users_cluster() if os.environ.get(KUBECONFIG) else _own_node()
+        place = _own_node() if own else _users_cluster()
         _install(place)
         _deploy(place)
         _ask(place)
@@ -84,18 +90,23 @@ def _ask(place: Place) -> None:
         place.show(*words)
 
 
-def _own_node() -> Place:
+def _require_machine() -> None:
     host.require_root()
     host.require_debian()
-    # What is missing is said before anything long begins.
-    needed = [program for module in programs.named(MODULES) for program in module.programs]
     if programs.ready(programs.named(MODULES)):
-        programs.find(needed)
+        programs.find(_programs())
     else:
         host.require_go()
     room.require(_room())
+
+
+def _programs() -> list[str]:
+    return [program for module in programs.named(MODULES) for program in module.programs]
+
+
+def _own_node() -> Place:
     packages.install(["node", "images", "python"])
-    programs.find(needed)
+    programs.find(_programs())
     environment.link(environment.make())
     weights = model.make()
     images = {name: build_images.build(name) for name in build_images.NAMES}
@@ -142,7 +153,7 @@ def _users_cluster() -> Place:
         )
     if shutil.which("kubectl") is None:
         raise Problem("KUBECONFIG is set, but there is no kubectl on PATH; install it")
-    helm = shutil.which("helm") or str(programs.find(["helm"])["helm"])
+    helm = shutil.which("helm") or _built_helm()
     path = os.pathsep.join([str(Path(helm).parent), os.environ.get("PATH", "")])
     place = Place(
         prefix=(),
@@ -159,6 +170,15 @@ def _users_cluster() -> Place:
             "correct it, or unset it for a cluster on this machine"
         ) from problem
     return place
+
+
+def _built_helm() -> str:
+    try:
+        return str(programs.find(["helm"])["helm"])
+    except Problem as problem:
+        raise Problem(
+            f"there is no helm on PATH; install it. It cannot be built: {problem}"
+        ) from problem
 
 
 def _install(place: Place) -> None:

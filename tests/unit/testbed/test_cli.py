@@ -33,3 +33,14 @@ def test_a_failed_command_shows_the_end_of_its_log_and_the_remedy(tmp_path: Path
 )
 def test_times_are_written_for_people(value: float, text: str) -> None:
     assert progress.seconds(value) == text
+
+
+def test_a_cache_that_cannot_be_written_is_a_sentence_with_the_remedy(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("OASISKV_CACHE", "/proc/not-here")
+    monkeypatch.setattr("testbed.demo.demo", lambda: progress.log_file("demo"))
+    assert cli.main(["demo"]) == 1
+    said = capsys.readouterr().err
+    assert said.startswith("testbed: cannot use /proc/not-here")
+    assert "set OASISKV_CACHE" in said
