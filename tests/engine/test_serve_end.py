@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,7 +16,9 @@ import pytest
 
 from tests.engine.servers import START_SECONDS, free_port, wait_until
 
-END_SECONDS = 5
+STARTING_SECONDS = 5
+READY_SECONDS = 15
+"""vLLM takes itself apart in 2.7 s of CPU time, most of it garbage collection; a drain has 35 s."""
 
 
 @dataclass(frozen=True)
@@ -75,25 +76,31 @@ def engine(model: Path, folder: Path) -> Iterator[Engine]:
         outside.wait()
 
 
-MOMENTS: dict[str, Callable[[Engine], bool]] = {
-    "imports": lambda engine: engine.has_loaded("libtorch_cpu.so"),
-    "weights": lambda engine: engine.has_said("Starting to load model"),
-    "ready": Engine.is_healthy,
+@dataclass(frozen=True)
+class Moment:
+    has_come: Callable[[Engine], bool]
+    seconds: float
+    """To the end from a signal in this moment."""
+
+
+MOMENTS = {
+    "imports": Moment(lambda engine: engine.has_loaded("libtorch_cpu.so"), STARTING_SECONDS),
+    "weights": Moment(lambda engine: engine.has_said("Starting to load model"), STARTING_SECONDS),
+    "ready": Moment(Engine.is_healthy, READY_SECONDS),
 }
 
 
-@pytest.mark.parametrize("moment", MOMENTS)
+@pytest.mark.parametrize("name", MOMENTS)
 def test_sigterm_ends_an_engine_at_any_moment_of_its_start(
-    model: Path, tmp_path: Path, moment: str
+    model: Path, tmp_path: Path, name: str
 ) -> None:
+    moment = MOMENTS[name]
     with engine(model, tmp_path) as started:
 
         def come() -> bool:
             assert started.outside.poll() is None, started.log.read_text()[-4000:]
-            return MOMENTS[moment](started)
+            return moment.has_come(started)
 
-        wait_until(come, START_SECONDS, f"{moment} has not come")
+        wait_until(come, START_SECONDS, f"{name} has not come")
         os.kill(started.first, signal.SIGTERM)
-        sent = time.monotonic()
-        assert started.outside.wait(4 * END_SECONDS) == 0, started.log.read_text()[-4000:]
-        assert time.monotonic() - sent < END_SECONDS
+        assert started.outside.wait(moment.seconds) == 0, started.log.read_text()[-4000:]
