@@ -197,7 +197,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         options.run(options)
     except Problem as problem:
-        print(f"testbed: {problem}", file=sys.stderr)
+        # Above its sentence there may be the end of a log.
+        *log, sentence = str(problem).splitlines()
+        print(*log, f"testbed: {sentence}", sep="\n", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         again = "what was finished is kept; run it again to go on"
