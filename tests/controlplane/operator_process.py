@@ -58,13 +58,16 @@ class OperatorProcess:
             lambda: self.probe("readyz") == 200 and self.leads(),
             f"{self.name} leading (log: {self.log})",
             READY_SECONDS,
-            self._alive,
+            self.require_alive,
         )
         return self
 
     def until_standing_by(self) -> OperatorProcess:
         wait.until(
-            lambda: self.probe("readyz") == 200, f"{self.name} up", READY_SECONDS, self._alive
+            lambda: self.probe("readyz") == 200,
+            f"{self.name} up",
+            READY_SECONDS,
+            self.require_alive,
         )
         return self
 
@@ -118,7 +121,7 @@ class OperatorProcess:
             ),
             f"{times} resyncs",
             60,
-            self._alive,
+            self.require_alive,
         )
 
     def stop(self) -> int:
@@ -135,7 +138,7 @@ class OperatorProcess:
     def until_ended(self, timeout: float) -> int:
         return self.process.wait(timeout=timeout)
 
-    def _alive(self) -> None:
+    def require_alive(self) -> None:
         if self.process.poll() is not None:
             raise AssertionError(
                 f"{self.name} ended with {self.process.returncode}:\n{self.log.read_text()[-3000:]}"
