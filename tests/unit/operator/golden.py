@@ -12,10 +12,12 @@ from typing import Any
 import yaml
 
 from oasis_operator.api.resource import OasisDeployment
-from oasis_operator.desired.build import Images
-from tests.unit.operator.make import built
+from oasis_operator.desired.build import Desired, Images, desired
+from oasis_operator.desired.placement import Placement
+from tests.unit.operator.make import built, by_kubelet, serve_target
 
 ROOT = Path(__file__).parents[3]
+FOLDER = Path(__file__).parent / "golden"
 EXAMPLES = tuple(sorted((ROOT / "examples").glob("*.yaml")))
 IMAGES = Images(engine="oasiskv/runtime:golden", router="oasiskv/router:golden")
 
@@ -26,20 +28,23 @@ def example(path: Path) -> OasisDeployment:
     return OasisDeployment.parse(body)
 
 
-def golden_file(path: Path) -> Path:
-    return Path(__file__).parent / "golden" / path.name
+def golden_files() -> dict[str, str]:
+    """File name -> content: every example, and that with devices once more by claim."""
+    out = {path.name: _text(built(example(path), IMAGES)) for path in EXAMPLES}
+    od = example(ROOT / "examples" / "gpu.yaml")
+    claimed = {component: Placement("dra", "") for component in by_kubelet(od)}
+    return out | {"gpu-claimed.yaml": _text(desired(od, IMAGES, serve_target, claimed))}
 
 
-def manifests(path: Path) -> str:
-    objects = built(example(path), IMAGES).objects
-    return yaml.safe_dump_all(objects, sort_keys=False, width=100)
+def _text(objects: Desired) -> str:
+    return yaml.safe_dump_all(objects.objects, sort_keys=False, width=100)
 
 
 def main() -> None:
-    for path in EXAMPLES:
-        golden_file(path).parent.mkdir(exist_ok=True)
-        golden_file(path).write_text(manifests(path))
-        print(f"wrote {golden_file(path).relative_to(ROOT)}")
+    FOLDER.mkdir(exist_ok=True)
+    for name, text in golden_files().items():
+        (FOLDER / name).write_text(text)
+        print(f"wrote {name}")
 
 
 if __name__ == "__main__":
