@@ -69,7 +69,12 @@ def on(machine: str, devices: Manifest, role: Manifest | None = None, **numa: st
         "tolerations": [{"key": LABEL, "operator": "Exists"}],
         **(role or {}),
     }
-    return spec(prefill=None, decode=decode, topology={"numa": {"policy": "required", **numa}})
+    return spec(
+        prefill=None,
+        engine={"tensorParallelSize": devices.get("gpu", {}).get("count", 1)},
+        decode=decode,
+        topology={"numa": {"policy": "required", **numa}},
+    )
 
 
 def allocated(world: World) -> list[dict[str, list[str]]]:
@@ -129,7 +134,7 @@ def test_what_no_node_can_give_is_told_and_makes_no_pods(
     assert told in found["message"]
     assert world.condition("chat", "NUMAAligned")["reason"] == reason
     assert engines(world) == []
-    assert world.owned("pods", "chat") == []
+    assert world.pods("chat", "decode") == []
 
 
 def test_when_a_driver_catches_up_the_pods_are_made(

@@ -25,7 +25,7 @@ def test_the_examples_are_accepted(world: World, path: Path) -> None:
 
 MEMORY = {"memory": "8Gi"}
 PINNED = {"numa": {"mode": "kubelet", "policy": "required"}}
-PINNABLE = {"resources": {"limits": {"cpu": "2000m", **MEMORY}, "requests": {"cpu": 2}}}
+PINNABLE = {"resources": {"limits": {"cpu": "2", **MEMORY}, "requests": {"cpu": 2}}}
 
 
 def test_a_pod_that_the_kubelet_can_pin_is_taken(world: World) -> None:

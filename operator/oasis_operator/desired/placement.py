@@ -98,8 +98,17 @@ def _mode(
         return "kubelet", f"spec.{role.component}.devices names nothing to claim"
     if settings.mode != "auto":
         return settings.mode, f"the spec says mode {settings.mode}"
-    if proven is not None:
-        return proven, f"the pods that serve got their devices by {proven}"
+    mode, why = _offered(request, found)
+    if proven is not None and proven != mode:
+        return proven, (
+            f"the pods that serve got their devices by {proven}; name a mode to move them, for "
+            f"now {why}"
+        )
+    return mode, why
+
+
+def _offered(request: ClaimRequest, found: Inventory | None) -> tuple[AllocationMode, str]:
+    """What new pods would get, and what that follows from."""
     if found is None:
         return "kubelet", "the cluster does not serve resource.k8s.io/v1"
     # What the drivers of other devices lack is an obstacle; this one tells the two worlds apart.

@@ -66,7 +66,9 @@ def test_auto_has_nothing_to_claim_without_devices() -> None:
 def test_auto_stays_with_what_serves_while_a_driver_restarts() -> None:
     choice = placed(cluster(), proven={Component.DECODE: "dra"})
     assert choice.mode == "dra"
+    assert "for now no ResourceSlice has a gpu.nvidia.com device" in choice.why
     assert placed(STRAIGHT, proven={Component.DECODE: "kubelet"}).mode == "kubelet"
+    assert placed(STRAIGHT, proven={Component.DECODE: "dra"}) == placed(STRAIGHT)
 
 
 def test_auto_calls_a_missing_adapter_an_obstacle_and_no_reason_to_leave() -> None:
