@@ -9,7 +9,7 @@ from oasis_operator.cluster.kinds import DEVICE_CLASS, NODE, RESOURCE_CLAIM, RES
 from oasis_operator.cluster.server import ApiServer
 from oasis_operator.topology.inventory import Inventory, inventory
 
-FRESH_SECONDS = 5.0
+FRESH_SECONDS = 2.0
 """Many OasisDeployments that are looked at together read the devices once."""
 
 

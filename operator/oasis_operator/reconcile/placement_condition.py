@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from oasis_operator.desired.build import Desired
-from oasis_operator.desired.metadata import COMPONENT_LABEL, REVISION_LABEL, Component, Manifest
+from oasis_operator.desired.metadata import REVISION_LABEL, Manifest
 from oasis_operator.desired.placement import Placement, Placements
 from oasis_operator.reconcile.conditions import Draft
 from oasis_operator.reconcile.observed import ObjectKey, Observed
@@ -14,7 +14,7 @@ UNSCHEDULABLE = "Unschedulable"
 
 
 def withheld(wanted: Desired, placements: Placements, observed: Observed) -> Desired:
-    """Without pods that could never run: each would be tried and refused again and again.
+    """Without what is to run pods that never could: each would be refused again and again.
 
     What is there already stays: a driver that restarts must not take pods away.
     """
@@ -23,9 +23,7 @@ def withheld(wanted: Desired, placements: Placements, observed: Observed) -> Des
 
     def stays(item: Manifest) -> bool:
         revision = item["metadata"]["labels"].get(REVISION_LABEL)
-        engines = revision == wanted.rollout.target and item["kind"] in ("Deployment", "ConfigMap")
-        router = item["metadata"]["labels"].get(COMPONENT_LABEL) == Component.ROUTER
-        return not engines or router or ObjectKey.of(item) in observed.objects
+        return revision != wanted.rollout.target or ObjectKey.of(item) in observed.objects
 
     return replace(wanted, objects=tuple(filter(stays, wanted.objects)))
 

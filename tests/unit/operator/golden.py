@@ -14,7 +14,7 @@ import yaml
 from oasis_operator.api.resource import OasisDeployment
 from oasis_operator.desired.build import Desired, Images, desired
 from oasis_operator.desired.placement import Placement
-from tests.unit.operator.make import built, by_kubelet, serve_target
+from tests.unit.operator.make import alone, built, by_kubelet
 
 ROOT = Path(__file__).parents[3]
 FOLDER = Path(__file__).parent / "golden"
@@ -33,7 +33,11 @@ def golden_files() -> dict[str, str]:
     out = {path.name: _text(built(example(path), IMAGES)) for path in EXAMPLES}
     od = example(ROOT / "examples" / "gpu.yaml")
     claimed = {component: Placement("dra", "") for component in by_kubelet(od)}
-    return out | {"gpu-claimed.yaml": _text(desired(od, IMAGES, serve_target, claimed))}
+    return out | {
+        "gpu-claimed.yaml": _text(
+            desired(od, IMAGES, lambda revision: alone(od, revision), claimed)
+        )
+    }
 
 
 def _text(objects: Desired) -> str:
