@@ -20,6 +20,7 @@ from testbed.processes import Process
 
 PROGRAMS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl")
 STAGES = Path(__file__).parent / "stages.yaml"
+AUDIT_POLICY = Path(__file__).parent / "audit-policy.yaml"
 TMPFS = Path("/dev/shm")
 STATE = "bed.json"
 
@@ -191,6 +192,7 @@ class _Start:
         api = commands.apiserver(
             layout.pki, etcd_port=ports.etcd, port=ports.apiserver, address="127.0.0.1"
         )
+        api += commands.audit(AUDIT_POLICY, layout.audit_log)
         self._spawn("apiserver", "kube-apiserver", api)
         self._until("the API server's readiness", self._api_ready, 60)
         # Earlier they would exit: the controller manager asks the API server at once.

@@ -61,6 +61,10 @@ class Layout:
         return self.folder / "log"
 
     @property
+    def audit_log(self) -> Path:
+        return self.logs / "audit.log"
+
+    @property
     def kubeconfig(self) -> Path:
         return self.config_of("admin")
 
@@ -114,6 +118,15 @@ def apiserver(pki: Path, *, etcd_port: int, port: int, address: str) -> list[str
         "--requestheader-extra-headers-prefix=X-Remote-Extra-",
         f"--proxy-client-cert-file={pki}/front-proxy.crt",
         f"--proxy-client-key-file={pki}/front-proxy.key",
+    ]
+
+
+def audit(policy: Path, log: Path) -> list[str]:
+    """More flags of the API server: each line of ``log`` is there before the answer is."""
+    return [
+        f"--audit-policy-file={policy}",
+        f"--audit-log-path={log}",
+        "--audit-log-mode=blocking-strict",
     ]
 
 

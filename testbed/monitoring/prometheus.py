@@ -11,6 +11,7 @@ from testbed.node.bed import Node
 from testbed.problem import Problem
 
 CONFIG = Path(__file__).parent / "prometheus.yml"
+RULES = Path(__file__).parents[2] / "charts" / "oasiskv" / "rules"
 TOKEN_LIFETIME = "24h"
 
 
@@ -59,4 +60,5 @@ def _write_config(node: Node) -> Path:
     (folder / "token").write_text(token.strip())
     shutil.copy(node.files.pki / "ca.crt", folder / "ca.crt")
     shutil.copy(CONFIG, folder / CONFIG.name)
+    shutil.copytree(RULES, folder / RULES.name, dirs_exist_ok=True)
     return folder

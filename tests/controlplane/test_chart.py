@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 
 from testbed import processes, wait
 from testbed.controlplane import bed
+from testbed.problem import Problem
 from tests.controlplane import release
 from tests.controlplane.operator_process import NAMESPACE, OperatorProcess
 from tests.controlplane.world import World, spec
-
-CRD = "crd/oasisdeployments.oasiskv.io"
 
 
 @pytest.fixture(scope="module")
@@ -57,12 +59,60 @@ def test_upgrade_and_uninstall_keep_every_oasis_deployment(plane: bed.ControlPla
     assert world.get("odep", "chat") == before
 
 
-def test_an_upgrade_brings_a_changed_crd(plane: bed.ControlPlane) -> None:
-    plane.kubectl(
-        "patch", CRD, "--type=json", "-p", '[{"op": "remove", "path": "/spec/names/shortNames"}]'
+@pytest.fixture
+def older_chart(tmp_path: Path) -> Path:
+    """The chart before a field and the short name came to the CRD."""
+    chart = tmp_path / "oasiskv"
+    shutil.copytree(release.CHART, chart)
+    file = chart / "files" / "oasisdeployments.oasiskv.io.yaml"
+    crd = yaml.safe_load(file.read_text())
+    del crd["spec"]["names"]["shortNames"]
+    (version,) = crd["spec"]["versions"]
+    fields = version["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
+    del fields["servedModelName"]
+    file.write_text(yaml.safe_dump(crd))
+    return chart
+
+
+def test_an_upgrade_brings_new_fields_and_keeps_what_is_there(
+    plane: bed.ControlPlane, older_chart: Path
+) -> None:
+    world = World(plane, "default")
+    release.helm(plane, "upgrade", release.NAME, str(older_chart))
+    world.kubectl("delete", "oasisdeployments", "--all")
+    world.apply("old", spec())
+    assert "servedModelName" in world.refused("new", spec(servedModelName="tiny"))
+    before = world.get("oasisdeployments", "old")
+
+    release.helm(plane, "upgrade", release.NAME, str(release.CHART))
+    wait.until(lambda: not world.refused("new", spec(servedModelName="tiny")), "the field", 30)
+    after = world.get("odep", "old")
+    assert after["metadata"]["uid"] == before["metadata"]["uid"]
+    assert after["spec"]["kv"].items() >= before["spec"]["kv"].items()
+
+
+def test_the_operators_pods_meet_the_restricted_standard(plane: bed.ControlPlane) -> None:
+    plane.kubectl("create", "namespace", "restricted")
+    enforced = "pod-security.kubernetes.io/enforce=restricted"
+    plane.kubectl("label", "namespace", "restricted", enforced)
+    deployment = ("-n", NAMESPACE, "get", "deployment", release.NAME, "-o", "json")
+    template = json.loads(plane.kubectl(*deployment))["spec"]["template"]
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "operator"},
+        "spec": {**template["spec"], "serviceAccountName": "default"},
+    }
+    create = ("-n", "restricted", "create", "--dry-run=server", "-f", "-")
+    wait.until(
+        lambda: "default" in plane.kubectl("-n", "restricted", "get", "serviceaccounts"),
+        "the default service account",
+        30,
     )
-    release.helm(plane, "upgrade", release.NAME, str(release.CHART), "--set=logLevel=DEBUG")
-    assert "odep" in plane.kubectl("get", CRD, "-o", "jsonpath={.spec.names.shortNames}")
+    plane.kubectl(*create, manifest=pod)
+    del pod["spec"]["securityContext"]
+    with pytest.raises(Problem, match="violates PodSecurity"):
+        plane.kubectl(*create, manifest=pod)
 
 
 def test_who_may_edit_a_namespace_may_edit_its_oasis_deployments(plane: bed.ControlPlane) -> None:

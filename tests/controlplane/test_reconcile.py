@@ -115,3 +115,10 @@ def test_the_engines_configuration_is_mounted(world: World) -> None:
     config = world.get("configmap", volume["configMap"]["name"])
     assert "role: prefill" in config["data"]["engine.yaml"]
     assert json.dumps(pod["spec"]["containers"][0]["command"]).count("/etc/oasiskv/engine.yaml")
+
+
+def test_its_pods_meet_the_restricted_standard(world: World) -> None:
+    enforced = "pod-security.kubernetes.io/enforce=restricted"
+    world.plane.kubectl("label", "namespace", world.namespace, enforced)
+    world.apply("chat", spec())
+    world.until_ready("chat")

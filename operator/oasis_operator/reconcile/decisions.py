@@ -82,11 +82,13 @@ def _mode(before: Status, after: Status) -> Iterator[Decision]:
 
 def _conditions(before: Status, after: Status, alarmed: Collection[str]) -> Iterator[Decision]:
     known = {item.type: item.status for item in before.conditions or []}
+    # That pods of another spec are not ready yet is no news.
+    same_spec = before.observed_generation == after.observed_generation
     for item in after.conditions or []:
         old = known.get(item.type)
         if item.status == old or item.type in alarmed:
             continue
         recovered = item.status == "True" and (item.type == READY or old == "False")
-        lost = item.status == "False" and (item.type in _MEASURED or old == "True")
+        lost = item.status == "False" and (item.type in _MEASURED or (old == "True" and same_spec))
         if item.type in (READY, *_MEASURED) and (recovered or lost):
             yield Decision(item.reason, f"{item.type}: {item.message}", warning=lost)

@@ -28,6 +28,7 @@ from oasis_runtime.contract import (
     TransferConfig,
 )
 from testbed import model as models
+from testbed import versions
 from tests.engine.configs import engine_config
 from tests.engine.inprocess.asks import Tokens
 from tests.engine.prompts import Prose
@@ -41,6 +42,11 @@ def shortened(text: str) -> str:
     """An exposition without the buckets below infinity and the times of creation."""
     lines = [line for line in text.splitlines() if line and not _LEFT_OUT.search(line)]
     return "\n".join(lines) + "\n"
+
+
+def recorded_with() -> str:
+    """First line of an exposition: what has to be the same for it to be true."""
+    return f"# recorded with vllm {versions.VLLM}, vllm-router {versions.VLLM_ROUTER}\n"
 
 
 def _pair(model: Path, folder: Path) -> Pair:
@@ -134,7 +140,7 @@ def main() -> None:
         try:
             pair.up()
             for component, text in _recorded(pair, Prose.of(model), Path(name)):
-                (FOLDER / f"{component}.prom").write_text(shortened(text))
+                (FOLDER / f"{component}.prom").write_text(recorded_with() + shortened(text))
                 print(f"wrote {component}.prom")
         finally:
             pair.stop()

@@ -28,6 +28,7 @@ def helm(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([helm_path(), *arguments], capture_output=True, text=True, check=False)
 
 
+@cache
 def rendered(*arguments: str) -> str:
     """``helm template`` of a release ``oasiskv`` in ``oasiskv-system``.
 

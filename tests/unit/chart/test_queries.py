@@ -7,11 +7,13 @@ import re
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from oasis_operator.signals.queries import queries
+from oasis_operator.signals.queries import fleet_queries, queries
 from oasis_runtime.contract import Metric
+from testbed import versions
 from tests.unit.chart.parsed import Parser
 from tests.unit.chart.render import CHART
 from tests.unit.chart.rules import alerts
@@ -84,9 +86,24 @@ def test_documentation_names_what_exists(parser: Parser, path: Path) -> None:
     assert {query: found for query, found in problems.items() if found} == {}
 
 
-def test_the_operator_asks_for_what_exists(parser: Parser) -> None:
-    for query in asdict(queries(deployment())).values():
-        assert parser.problems(query) == []
+def texts(value: Any) -> Iterator[str]:
+    """The strings in dataclasses that were made dictionaries."""
+    if isinstance(value, str):
+        yield value
+    else:
+        for inner in value.values():
+            yield from texts(inner)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [queries(deployment()), fleet_queries(deployment(), "0123abcd")],
+    ids=["state", "scale"],
+)
+def test_the_operator_asks_for_what_exists(parser: Parser, asked: Any) -> None:
+    found = list(texts(asdict(asked)))
+    assert len(found) > 5
+    assert {query: bad for query in found if (bad := parser.problems(query))} == {}
 
 
 def test_every_metric_of_the_engine_is_shown_somewhere() -> None:
@@ -100,6 +117,13 @@ def test_the_table_of_metrics_has_the_labels_that_the_engine_gives() -> None:
     declared = declared_labels()
     for name, labels in documented.items():
         assert labels == declared.get(name, declared.get(f"{name}_sum")), name
+
+
+@pytest.mark.parametrize("path", sorted(EXPOSITIONS.glob("*.prom")), ids=lambda path: path.stem)
+def test_what_was_recorded_is_of_the_pinned_versions(path: Path) -> None:
+    first = path.read_text().splitlines()[0]
+    expected = f"# recorded with vllm {versions.VLLM}, vllm-router {versions.VLLM_ROUTER}"
+    assert first == expected, "run `python -m tests.unit.chart.record`"
 
 
 def test_recorded_engines_are_those_of_this_code() -> None:

@@ -90,6 +90,12 @@ def test_a_condition_is_told_when_it_is_lost_or_recovered(
     assert told(before, status(conditions=[condition(kind, new)])) == expected
 
 
+def test_pods_of_another_spec_that_are_not_ready_yet_are_no_news() -> None:
+    before = status(conditions=[condition("Ready", "True")], observed_generation=1)
+    after = status(conditions=[condition("Ready", "False")], observed_generation=2)
+    assert told(before, after) == []
+
+
 def test_what_an_alarm_tells_is_not_told_twice() -> None:
     before = status(conditions=[condition("Ready", "True")])
     after = status(conditions=[condition("Ready", "False")])

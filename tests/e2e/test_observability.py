@@ -1,0 +1,86 @@
+"""Alerts and dashboards of the chart on a Prometheus that scrapes a deployment which serves."""
+
+from __future__ import annotations
+
+import json
+import urllib.request
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from examples.ask import Prometheus
+from testbed import versions, wait
+from tests.e2e.conftest import CHECKOUT, NAMESPACE
+from tests.e2e.served import Served
+
+CHART = CHECKOUT / "charts" / "oasiskv"
+DASHBOARDS = sorted((CHART / "dashboards").glob("*.json"))
+SECONDS = 60
+VARIABLES = {
+    "$__rate_interval": "5m",
+    "$namespace": NAMESPACE,
+    "$deployment": "demo",
+}
+EMPTY_IN_PEACE = {
+    "Conditions that are False",
+    "Pods that are missing",
+    "Router errors",
+    "Errors",
+    "Fallbacks",
+    "Requests that fell back to dense",
+}
+"""Panels of what may never have happened: a series with labels begins when it is first counted."""
+
+
+def panels(dashboard: Path) -> Iterator[tuple[str, list[str]]]:
+    """Title and queries of each panel, about the deployment of the tests."""
+    for panel in json.loads(dashboard.read_text())["panels"]:
+        if queries := [target["expr"] for target in panel.get("targets", [])]:
+            yield panel["title"], [_about_the_demo(query) for query in queries]
+
+
+def _about_the_demo(query: str) -> str:
+    for variable, value in VARIABLES.items():
+        query = query.replace(variable, value)
+    return query
+
+
+@pytest.fixture
+def traffic(disaggregated: Served) -> Served:
+    """It has answered a request, sparsely."""
+    disaggregated.client().completions.create(
+        model=versions.MODEL_NAME, prompt="one two three " * 800, max_tokens=24, temperature=0
+    )
+    return disaggregated
+
+
+@pytest.mark.usefixtures("traffic")
+@pytest.mark.parametrize("dashboard", DASHBOARDS, ids=lambda path: path.stem)
+def test_every_panel_shows_something(prometheus: Prometheus, dashboard: Path) -> None:
+    def empty() -> list[str]:
+        return [
+            title
+            for title, queries in panels(dashboard)
+            if title not in EMPTY_IN_PEACE and not any(map(prometheus.query, queries))
+        ]
+
+    wait.until(lambda: not empty(), "data in every panel", SECONDS, every=1)
+
+
+@pytest.mark.usefixtures("traffic")
+def test_every_alert_is_evaluated_and_none_fires(prometheus: Prometheus) -> None:
+    def rules() -> Mapping[str, Mapping[str, Any]]:
+        with urllib.request.urlopen(f"{prometheus.url}/api/v1/rules", timeout=10) as answer:
+            groups = json.load(answer)["data"]["groups"]
+        return {rule["name"]: rule for group in groups for rule in group["rules"]}
+
+    wait.until(
+        lambda: rules() and all(rule["health"] == "ok" for rule in rules().values()),
+        "rules that are evaluated",
+        SECONDS,
+        every=1,
+    )
+    firing = {name for name, rule in rules().items() if rule["state"] == "firing"}
+    assert firing == set()
