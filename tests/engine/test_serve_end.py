@@ -26,15 +26,10 @@ class Engine:
     """A ``serve`` under ``unshare``, which ends with its status."""
 
     outside: subprocess.Popen[bytes]
+    first: int
+    """Its process number outside; inside it is 1."""
     log: Path
     port: int
-
-    @property
-    def first(self) -> int:
-        """Its process number outside; inside it is 1."""
-        children = Path(f"/proc/{self.outside.pid}/task/{self.outside.pid}/children")
-        (first,) = children.read_text().split()
-        return int(first)
 
     def has_said(self, text: str) -> bool:
         return text in self.log.read_text()
@@ -70,7 +65,9 @@ def engine(model: Path, folder: Path) -> Iterator[Engine]:
             stderr=subprocess.STDOUT,
         )
     try:
-        yield Engine(outside, log, port)
+        children = Path(f"/proc/{outside.pid}/task/{outside.pid}/children")
+        wait_until(lambda: bool(children.read_text()), START_SECONDS, "nothing has started")
+        yield Engine(outside, int(children.read_text()), log, port)
     finally:
         outside.kill()
         outside.wait()
