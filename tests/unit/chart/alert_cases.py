@@ -92,6 +92,17 @@ SERVING = [
         },
     ),
     Case(
+        "OasisConditionFalse",
+        "decode pods are not ready, which Ready tells as well",
+        {
+            told("oasis_deployment_condition", type="Ready"): "0x60",
+            told("oasis_deployment_condition", type="DecodeReady"): "0x60",
+        },
+        "team/chat: Ready is False",
+        WHERE | TOLD | {"type": "Ready", "pod": "operator-1"},
+        settled=0,
+    ),
+    Case(
         "OasisEngineUnreachable",
         "a decode pod does not answer scrapes",
         {decode("up", job="pods"): "0x60"},
