@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from oasis_runtime.core.engine import Step
+from oasis_runtime.core.sampling import HeadWalk
 from oasis_runtime.kernels.contract import I32
 from oasis_runtime.vllm.layout import PageLayout
 from oasis_runtime.vllm.session import Session
@@ -31,6 +32,8 @@ class Auditor:
         self._scale = scale
         self._every = every
         self._target: Target | None = None
+        g = session.engine.tables.geometry
+        self._walk = HeadWalk(g.layers, g.heads)
         self._count = 0
 
     def begin_step(self, step: Step) -> None:
@@ -39,10 +42,8 @@ class Auditor:
         if self._target is not None and self._target.request_id not in present:
             self._target = None
         if self._target is None and present and step.index % self._every == 0:
-            g = self._session.engine.tables.geometry
-            layer, head = divmod(self._count, g.heads)
             request_id = list(present)[self._count % len(present)]
-            self._target = Target(request_id, layer % g.layers, head)
+            self._target = Target(request_id, *self._walk.take())
             self._count += 1
         if self._target is not None:
             self._session.engine.want(
