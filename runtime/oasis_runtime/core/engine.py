@@ -286,7 +286,7 @@ class SparseEngine:
             served = set(sparse)
             flags = np.array(
                 [
-                    (SelectFlag.COMPARE if batch[i].scheduled == 1 else 0)
+                    SelectFlag.KEEP | (SelectFlag.COMPARE if batch[i].scheduled == 1 else 0)
                     if i in served
                     else SelectFlag.ADMISSION | (0 if self._decodes else SelectFlag.CHOOSE_ONLY)
                     for i in selecting

@@ -22,6 +22,14 @@ class SelectFlag(IntFlag):
     """The query is the token's own: the old selection was the prediction of this one."""
     CHOOSE_ONLY = 4
     """No page is loaded or kept for it: a prefill engine chooses for its peer."""
+    KEEP = 8
+    """Blocks of the old selection count :data:`HYSTERESIS` times: sets change less than queries."""
+
+
+HYSTERESIS = 3.0
+"""Measured, see bench/lookahead.py: a third of the pages move, and no mass is lost by it. Blocks
+near the edge of the budget weigh about the same, and the bound on their mass is noisier than that.
+"""
 
 
 @dataclass(frozen=True)
@@ -117,10 +125,11 @@ class Kernels(Protocol):
         selections, mark them selected at ``step`` and give slots to those that have none.
 
         The score of a block is the sum over the query heads of a KV head of their softmax mass
-        under the bound of :class:`Tables`; the lower block wins a tie. ``budget`` is in blocks, per
-        head; at most ``cap`` pages are loaded or wanted beyond admissions, best first; slots are
-        taken from free ones, then from the least recently selected, never from one selected for
-        ``step``. Sinks and window come first, whatever the cap.
+        under the bound of :class:`Tables`, more with KEEP; the lower block wins a tie. What COMPARE
+        counts as agreed is the old selection's part of the best blocks without KEEP. ``budget`` is
+        in blocks, per head; at most ``cap`` pages are loaded or wanted beyond admissions, best
+        first; slots are taken from free ones, then from the least recently selected, never from one
+        selected for ``step``. Sinks and window come first, whatever the cap.
         """
 
     def copy(self, moves: I32, progress: I64) -> None:

@@ -14,7 +14,8 @@
 namespace {
 
 constexpr uint8_t kFree = 0, kArriving = 1, kResident = 2;   // core/tables.py:SlotState
-constexpr uint8_t kAdmission = 1, kCompare = 2, kChooseOnly = 4;  // kernels/contract.py:SelectFlag
+constexpr uint8_t kAdmission = 1, kCompare = 2, kChooseOnly = 4, kKeep = 8;  // kernels/contract.py:SelectFlag
+constexpr float kHysteresis = 3.f;  // kernels/contract.py:HYSTERESIS
 
 // Same field order as kernels/cpu.py:_Tables.
 struct Tables {
@@ -538,16 +539,22 @@ void oasis_select(const Tables* t, int64_t layer, int64_t n, const int32_t* lane
       masses(scores.data(), t->group, nb, work.data(), mass.data());
       int64_t k = std::min<int64_t>({budget[i], hi - lo, t->max_selected});
       order.resize(k);
-      if (k == hi - lo)
-        std::iota(order.begin(), order.end(), static_cast<int32_t>(lo));
-      else if (k > 0)
-        best(mass.data() + lo, hi - lo, k, static_cast<int32_t>(lo), order.data());
+      auto choose = [&] {
+        if (k == hi - lo)
+          std::iota(order.begin(), order.end(), static_cast<int32_t>(lo));
+        else if (k > 0)
+          best(mass.data() + lo, hi - lo, k, static_cast<int32_t>(lo), order.data());
+      };
       int32_t* sel = selected(*t, lanes[i], layer, h);
       int32_t& m = count(*t, lanes[i], layer, h);
       if (flags[i] & kCompare) {
+        choose();
         totals[2] += k;
         totals[3] += in_both(sel, m, order.data(), k);
       }
+      if (flags[i] & kKeep)
+        for (int32_t j = 0; j < m && sel[j] < nb; ++j) mass[sel[j]] *= kHysteresis;
+      if (!(flags[i] & kCompare) || (flags[i] & kKeep)) choose();
       std::copy(order.begin(), order.end(), sel);
       m = static_cast<int32_t>(k);
       totals[0] += k;

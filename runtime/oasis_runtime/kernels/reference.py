@@ -10,7 +10,16 @@ import numpy.typing as npt
 
 from oasis_runtime.core.bfloat16 import round_up, widen
 from oasis_runtime.core.tables import SlotState, Tables
-from oasis_runtime.kernels.contract import F32, I32, I64, U8, Rows, Selected, SelectFlag
+from oasis_runtime.kernels.contract import (
+    F32,
+    HYSTERESIS,
+    I32,
+    I64,
+    U8,
+    Rows,
+    Selected,
+    SelectFlag,
+)
 
 LEAST_TOP = np.float32(2.0**-100)
 """Keys nearer to zero than this count as this far from it: their scale would not be a number."""
@@ -223,6 +232,10 @@ class ReferenceKernels:
         mass: F32 = (weights / weights.sum(axis=1, keepdims=True)).sum(axis=0, dtype=np.float32)
         return np.where(np.isnan(mass), np.float32(0), mass)
 
+    def _best(self, mass: F32, first: int, last: int, most: int) -> list[int]:
+        """The ``most`` heaviest of the blocks from ``first`` to ``last``, ascending."""
+        return sorted(sorted(range(first, last), key=lambda b: (-mass[b], b))[:most])
+
     def select(
         self,
         layer: int,
@@ -244,13 +257,16 @@ class ReferenceKernels:
                 mass = self.masses(
                     layer, head, rows.tables[row, :blocks], query[row, head], softmax_scale
                 )
-                best = sorted(range(first, last), key=lambda b: (-mass[b], b))
                 most = min(int(budget[row]), self._t.selected.shape[3])
-                chosen = sorted(best[:most])
+                chosen = self._best(mass, first, last, most)
                 lane = int(rows.lanes[row])
+                old = [b for b in self._selection(lane, layer, head) if b < blocks]
                 if flags[row] & SelectFlag.COMPARE:
                     compared += len(chosen)
-                    agreed += len({*chosen} & {*self._selection(lane, layer, head)})
+                    agreed += len({*chosen} & {*old})
+                if flags[row] & SelectFlag.KEEP:
+                    mass[old] *= np.float32(HYSTERESIS)
+                    chosen = self._best(mass, first, last, most)
                 self._t.selected[lane, layer, head, : len(chosen)] = chosen
                 self._t.count[lane, layer, head] = len(chosen)
                 chosen_pages += len(chosen)

@@ -133,7 +133,7 @@ def selections(draw: st.DrawFn) -> tuple[Case, Rows, I32, U8, int]:
     rows = case.requests(case.geometry.host_blocks)
     case.choose(rows)
     budget = case.rng.integers(1, case.geometry.host_blocks + 2, len(rows)).astype(np.int32)
-    flags = case.rng.choice([0, 0, 1, 2, 3, 4, 5], len(rows)).astype(np.uint8)
+    flags = case.rng.choice([0, 0, 1, 2, 3, 4, 5, 8, 8, 10, 12], len(rows)).astype(np.uint8)
     return case, rows, budget, flags, draw(st.sampled_from((1, 2, 5, 1000)))
 
 
@@ -146,7 +146,7 @@ def test_select(make: Make, drawn: tuple[Case, Rows, I32, U8, int]) -> None:
     step = STEP + int(case.rng.integers(2))
     expected = case.reference.select(layer, rows, query, scale, budget, flags, cap, step)
     actual = case.tested(make).select(layer, rows, query, scale, budget, flags, cap, step)
-    if not same_sets(case, layer, rows, query, scale):
+    if not same_sets(case, layer, rows, query, scale, flags):
         return  # a tie within rounding: what follows from it differs too
     np.testing.assert_array_equal(actual.loads, expected.loads)
     np.testing.assert_array_equal(actual.wants, expected.wants)
@@ -159,8 +159,11 @@ def counts(selected: Selected) -> dict[str, int]:
     return {name: n for name, n in vars(selected).items() if name not in ("loads", "wants")}
 
 
-def same_sets(case: Case, layer: int, rows: Rows, query: np.ndarray, scale: float) -> bool:
-    """Whether both chose the same blocks; sets may only differ where the mass hardly does."""
+def same_sets(
+    case: Case, layer: int, rows: Rows, query: np.ndarray, scale: float, flags: U8
+) -> bool:
+    """Whether both chose the same blocks; sets may only differ where the mass hardly does (with
+    KEEP: where that much more mass does)."""
     same = True
     for i, lane in enumerate(rows.lanes):
         blocks = rows.tables[i, : case.geometry.blocks_for(int(rows.lengths[i]))]
@@ -172,6 +175,8 @@ def same_sets(case: Case, layer: int, rows: Rows, query: np.ndarray, scale: floa
             if np.array_equal(chosen[0], chosen[1]):
                 continue
             same = False
+            if flags[i] & SelectFlag.KEEP:
+                continue
             mass = case.reference.masses(layer, head, blocks, query[i, head], scale)
             assert len(chosen[0]) == len(chosen[1])
             gap = mass[chosen[0]].sum() - mass[chosen[1]].sum()
@@ -203,7 +208,7 @@ def test_select_in_a_long_context(make: Make, case: Case) -> None:
     expected = case.reference.select(0, rows, query, 0.05, budget, flags, 1000, STEP)
     actual = case.tested(make).select(0, rows, query, 0.05, budget, flags, 1000, STEP)
     assert actual.selected == expected.selected
-    if same_sets(case, 0, rows, query, 0.05):
+    if same_sets(case, 0, rows, query, 0.05, flags):
         assert counts(actual) == counts(expected)
         case.assert_same()
 
@@ -243,6 +248,33 @@ def test_nothing_to_do_changes_nothing(make: Make, case: Case) -> None:
     kernels.copy(np.zeros((0, 4), np.int32), np.zeros(1, np.int64))
     kernels.read_pages(np.zeros((0, 3), np.int32), np.zeros(0, np.uint8))
     kernels.write_pages(np.zeros((0, 3), np.int32), np.zeros(0, np.uint8))
+    case.assert_same()
+
+
+@holds_for_each(cases(), st.integers(1, 12), examples=60)
+def test_blocks_of_the_old_set_are_kept_among_equals_and_do_not_count_as_agreed(
+    make: Make, case: Case, budget: int
+) -> None:
+    g = case.geometry
+    rows = Rows(
+        lanes=np.zeros(1, np.int32),
+        tables=np.arange(g.host_blocks, dtype=np.int32)[None],
+        sinks=np.zeros(1, np.int32),
+        window=np.full(1, g.host_blocks, np.int32),
+        lengths=np.full(1, g.host_blocks * g.block, np.int32),
+    )
+    count = min(budget, g.host_blocks, case.actual.tables.selected.shape[3])
+    last = np.arange(g.host_blocks - count, g.host_blocks)
+    for state in (case.expected, case.actual):
+        state.tables.low[:], state.tables.high[:], state.tables.scale[:] = -3, 5, HALF
+        state.tables.selected[0, 0, :, :count], state.tables.count[0, 0] = last, count
+    query = case.rng.standard_normal((1, g.heads, g.group, g.dim), np.float32)
+    limit = np.array([budget], np.int32)
+    flags = np.full(1, SelectFlag.KEEP | SelectFlag.COMPARE, np.uint8)
+    for kernels in (case.reference, case.tested(make)):
+        found = kernels.select(0, rows, query, 0.1, limit, flags, 1000, STEP)
+        assert found.agreed == g.heads * max(0, 2 * count - g.host_blocks)
+    assert (case.actual.tables.selected[0, 0, :, :count] == last).all()
     case.assert_same()
 
 
