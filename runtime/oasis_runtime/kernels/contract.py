@@ -26,7 +26,7 @@ class SelectFlag(IntFlag):
     """Blocks of the old selection count :data:`HYSTERESIS` times: sets change less than queries."""
 
 
-HYSTERESIS = 3.0
+HYSTERESIS = 4.0
 """Measured, see bench/lookahead.py: a third of the pages move, and no mass is lost by it. Blocks
 near the edge of the budget weigh about the same, and the bound on their mass is noisier than that.
 """

@@ -15,7 +15,7 @@ namespace {
 
 constexpr uint8_t kFree = 0, kArriving = 1, kResident = 2;   // core/tables.py:SlotState
 constexpr uint8_t kAdmission = 1, kCompare = 2, kChooseOnly = 4, kKeep = 8;  // kernels/contract.py:SelectFlag
-constexpr float kHysteresis = 3.f;  // kernels/contract.py:HYSTERESIS
+constexpr float kHysteresis = 4.f;  // kernels/contract.py:HYSTERESIS
 
 // Same field order as kernels/cpu.py:_Tables.
 struct Tables {

@@ -1,0 +1,124 @@
+"""What looking ahead saves: real selections replayed over a bounded fast tier.
+
+    python bench/lookahead.py [--model FOLDER]
+
+Three tasks of 6,000 tokens and their answers of 128 are recorded once, with dense attention in
+float32 (some minutes; kept in the cache), and replayed over the engine's own tables and kernels at
+a budget of 1,024. Figures are of all tasks together, by task where the name ends with one.
+
+``miss_ratio_vs_lru``: pages that a token's own query selects and that are not in the fast tier by
+then, over those that are missed when each token loads what it selects and evicts the least recently
+selected. The pools are equal: two budgets and the local blocks (``tight``: one). Predictions:
+``ngram`` is the engine's default, ``previous`` its other method, ``draft`` a draft head that is
+right seven times in ten and else has the second best token.
+
+``agreement_*``: part of the tokens' own sets that the prediction has.
+
+``arrival_*``: a decode engine that has the hot pages of a prompt only and gets what it wants two
+steps later; residency hit by length of answer, mass recall, and blocks per head on demand.
+
+``plain`` is without the preference for the last set (``SelectFlag.KEEP``).
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import numpy as np
+
+from bench import result
+from bench.plain.recording import Recording
+from bench.replays.arrival import arrival
+from bench.replays.bed import Plain, true_masses
+from bench.replays.residency import DRAFT_HIT_RATE, agreement, lookahead, lru, predictions
+from bench.replays.tasks import recordings
+from oasis_runtime.kernels.cpu import CpuKernels
+
+LENGTHS = (2, 8, 25, 49, 119)
+VARIANTS = {"": CpuKernels, "_plain": Plain}
+Metrics = dict[str, float]
+
+
+def misses(r: Recording) -> Metrics:
+    """Counts of one task, to be added up over tasks, and recalls."""
+    mass, found = true_masses(r), Metrics()
+    for pool, budgets in (("", 2.0), ("_tight", 1.0)):
+        base = lru(r, mass, budgets)
+        found[f"needed_lru{pool}"], found[f"missed_lru{pool}"] = base.needed, base.missed
+        found["recall_lru"] = base.recall
+        for method, predicted in predictions(r).items():
+            for variant, make in VARIANTS.items():
+                ours = lookahead(r, mass, predicted, budgets, make)
+                found[f"needed_{method}{variant}{pool}"] = ours.needed
+                found[f"missed_{method}{variant}{pool}"] = ours.missed
+                found[f"recall_{method}{variant}"] = ours.recall
+    return found
+
+
+def arrivals(r: Recording) -> Metrics:
+    mass, predicted = true_masses(r), predictions(r)["ngram"]
+    found = Metrics()
+    for variant, make in VARIANTS.items():
+        a = arrival(r, mass, predicted, make)
+        found |= {f"arrival_hit_{n}{variant}": float(a.hit[n - 1]) for n in LENGTHS}
+        found[f"arrival_recall{variant}"] = float(a.recall.mean())
+        found[f"arrival_demand_blocks{variant}"] = a.demanded
+    return found
+
+
+def one(r: Recording) -> Metrics:
+    agreed = {f"agreement_{name}": agreement(r, p) for name, p in predictions(r).items()}
+    return misses(r) | agreed | arrivals(r) | {"ngram_hit_rate": float((r.hit == 1).mean())}
+
+
+def together(tasks: dict[str, Metrics]) -> Metrics:
+    """Ratios of sums where there are counts, means of the others; the main ones by task too."""
+    names = list(next(iter(tasks.values())))
+    mean = {name: float(np.mean([t[name] for t in tasks.values()])) for name in names}
+
+    def rate(which: str, over: Metrics) -> float:
+        return over[f"missed_{which}"] / over[f"needed_{which}"]
+
+    out = Metrics()
+    for name in mean:
+        if name.startswith("missed_"):
+            which = name.removeprefix("missed_")
+            out[f"miss_rate_{which}"] = rate(which, mean)
+            if not which.startswith("lru"):
+                tight = "_tight" if which.endswith("_tight") else ""
+                out[f"miss_ratio_vs_lru_{which}"] = rate(which, mean) / rate(f"lru{tight}", mean)
+        elif not name.startswith("needed_"):
+            out[name] = mean[name]
+    out["miss_ratio_vs_lru"] = out["miss_ratio_vs_lru_ngram"]
+    out["draft_hit_rate"] = DRAFT_HIT_RATE
+    for task, found in tasks.items():
+        out[f"miss_ratio_vs_lru_{task}"] = rate("ngram", found) / rate("lru", found)
+        for name in ("arrival_hit_8", "arrival_hit_8_plain", "recall_ngram", "recall_ngram_plain"):
+            out[f"{name}_{task}"] = found[name]
+    return dict(sorted(out.items()))
+
+
+def main(arguments: Sequence[str]) -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--model", type=Path, default=os.environ.get("OASISKV_MODEL"))
+    parsed = parser.parse_args(arguments)
+    if parsed.model is None:
+        parser.error("no model given; pass --model FOLDER or set OASISKV_MODEL")
+    tasks = {}
+    for name, recording in recordings(parsed.model):
+        tasks[name] = one(recording)
+        print(f"replayed {name}", flush=True)
+    metrics = together(tasks)
+    for name, value in metrics.items():
+        print(f"{name:44}{value:10.4f}")
+    print(f"wrote {result.write('lookahead', metrics)}")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,1 @@
+"""Recorded queries of a real model, replayed over the engine's own tables and kernels."""
