@@ -23,6 +23,8 @@ F32 = npt.NDArray[np.float32]
 BLOCK = 16
 SMALL = SelectionConfig(mode="sparse", budget_tokens=64, sink_tokens=16, window_tokens=16)
 """4 selected blocks, 1 sink, a window of at most 3 blocks."""
+SHARP = 4.0
+"""Scale of the softmax: sets change much from step to step, though old blocks are preferred."""
 LATE = PrefetchConfig(wait_ms=0, cap=1.0)
 """Nothing waits: what the gate has not let through is late."""
 
@@ -187,7 +189,7 @@ class World:
                 attended |= self._attend(layer, step)
             if step.selecting:
                 query = np.stack([self._query(batch[i], layer) for i in step.selecting])
-                self.engine.select(layer, query, 0.5)
+                self.engine.select(layer, query, SHARP)
         wants = self.engine.end_step()
         for name, count in scheduled.items():
             r = self.requests[name]
