@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -108,6 +109,8 @@ def run(
             stderr=subprocess.STDOUT,
             cwd=cwd,
             env=env,
+            # mmdebstrap that fails sends a signal to all of its process group.
+            start_new_session=True,
         )
         try:
             code = process.wait()
@@ -118,12 +121,12 @@ def run(
 
 
 def end(process: subprocess.Popen[bytes]) -> None:
-    """Have a program end, by itself if it does so soon."""
-    process.terminate()
+    """Have a program end with all of its process group, by itself if it does so soon."""
+    os.killpg(process.pid, signal.SIGTERM)
     try:
         process.wait(CLEAN_SECONDS)
     except subprocess.TimeoutExpired:
-        process.kill()
+        os.killpg(process.pid, signal.SIGKILL)
         process.wait()
 
 

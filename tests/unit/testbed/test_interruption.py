@@ -111,3 +111,8 @@ def test_a_full_disk_under_our_own_writing_is_a_sentence(
 def test_a_program_that_is_not_installed_is_named(tmp_path: Path) -> None:
     with pytest.raises(Problem, match="the program not-there is not installed"):
         progress.run(["not-there"], tmp_path / "log")
+
+
+def test_a_program_that_signals_its_process_group_ends_nothing_of_ours(tmp_path: Path) -> None:
+    with pytest.raises(Problem, match="ended with status -1"):
+        progress.run(["sh", "-c", "kill -HUP 0"], tmp_path / "log")
