@@ -32,6 +32,12 @@ HEARTBEAT_SECONDS = 5.0
 DRAIN_MARGIN_SECONDS = 15.0
 """Time on top of the longest lease that a draining pod is given to answer and to exit."""
 
+DRAIN_SETTLE_SECONDS = 3.0
+"""After so long every router knows that a pod is ending, and chooses it for no new request."""
+DRAIN_QUIET_SECONDS = 30.0
+"""A decode engine that is ending waits so long for requests whose prompts are being prefilled,
+where it cannot ask the prefill engines whether there are any."""
+
 TRANSFER_PROTOCOL_VERSION = 2
 """Engines with another version refuse each other with a sentence; bump on any wire change."""
 

@@ -396,6 +396,8 @@ class Updates(ApiModel):
     """Pods, or a share of the replicas, that each role may have beyond its replicas."""
     max_unavailable: PodAmount = 0
     """Pods, or a share of the replicas, that each role may lack while it is updated."""
+    drain_seconds: Annotated[int, Field(ge=5, le=86400)] = 300
+    """How long a pod that is to go may take to finish its requests; then they are cut."""
     progress_deadline_seconds: Annotated[int, Field(ge=30, le=86400)] = 900
     """How long pods may take to become ready before it counts as a failure."""
 

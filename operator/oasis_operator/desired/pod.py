@@ -8,6 +8,7 @@ from typing import Any
 from oasis_operator.api.resource import OasisDeployment
 from oasis_operator.api.spec import Resources
 from oasis_operator.desired.devices import AllocationMode, with_devices
+from oasis_operator.desired.drain import drain_command, engine_grace_seconds
 from oasis_operator.desired.metadata import Manifest, labels, selector
 from oasis_operator.desired.model import model_source, secret_env
 from oasis_operator.desired.override import OverrideError, overridden
@@ -20,22 +21,13 @@ from oasis_operator.desired.security_context import (
     pod_security,
 )
 from oasis_runtime.contract import (
-    DRAIN_MARGIN_SECONDS,
     ENGINE_CONFIG_PATH,
     HTTP_PORT,
-    LEASE_SECONDS,
     TRANSFER_PORT,
 )
 
 ENGINE_CONTAINER = "engine"
 HOME = "/home/oasiskv"
-PRE_STOP_SECONDS = 3
-"""The router takes a terminating pod out within a second; until then the pod still listens."""
-
-
-def grace_seconds() -> int:
-    """Longest that a draining pod may need: pre-stop, the longest lease of a reader, a margin."""
-    return int(PRE_STOP_SECONDS + LEASE_SECONDS + DRAIN_MARGIN_SECONDS)
 
 
 def engine_pod(
@@ -122,7 +114,7 @@ def _pod_spec(od: OasisDeployment, role: RolePlan, image: str, config_map: str) 
         "startupProbe": startup_probe("/health", od.spec.updates.progress_deadline_seconds),
         "readinessProbe": http_probe("/health", period=5, failures=3),
         "livenessProbe": http_probe("/health", period=10, failures=6),
-        "lifecycle": {"preStop": {"sleep": {"seconds": PRE_STOP_SECONDS}}},
+        "lifecycle": {"preStop": {"exec": {"command": drain_command(od, role)}}},
         # An engine that gives up writes why; one that crashes leaves the end of its log.
         "terminationMessagePolicy": "FallbackToLogsOnError",
     }
@@ -130,7 +122,7 @@ def _pod_spec(od: OasisDeployment, role: RolePlan, image: str, config_map: str) 
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "securityContext": pod_security(),
-        "terminationGracePeriodSeconds": grace_seconds(),
+        "terminationGracePeriodSeconds": engine_grace_seconds(od),
         "containers": [container],
         "volumes": volumes,
     }

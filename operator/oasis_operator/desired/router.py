@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from oasis_operator.api.resource import OasisDeployment
+from oasis_operator.desired.drain import router_grace_seconds, router_pre_stop
 from oasis_operator.desired.inputs import with_inputs
 from oasis_operator.desired.metadata import (
     REVISION_LABEL,
@@ -17,7 +18,7 @@ from oasis_operator.desired.metadata import (
     workload_name,
 )
 from oasis_operator.desired.model import secret_env
-from oasis_operator.desired.pod import HOME, PRE_STOP_SECONDS, resources, scrape_annotations
+from oasis_operator.desired.pod import HOME, resources, scrape_annotations
 from oasis_operator.desired.probes import TIMEOUT_SECONDS, http_probe, tcp_probe
 from oasis_operator.desired.roles import is_disaggregated
 from oasis_operator.desired.scheduling import scheduling
@@ -36,8 +37,6 @@ its default of 60 s between checks would fail requests for three minutes."""
 WORKER_STARTUP_SECONDS = 5
 """Discovery handles one pod at a time and waits this long for it to answer; a pod that is Ready but
 gone would otherwise keep all others out for 600 s. It is tried again after the others."""
-STREAM_SECONDS = 120
-"""A terminating router finishes its running streams; after this long they are cut."""
 
 # In P/D mode the router replaces the client's key with its own, so it must check the client's
 # first. It can, against any URL that answers 200 only to the right key, but its command line
@@ -87,7 +86,7 @@ def router_deployment(od: OasisDeployment, image: str, revision: str) -> Manifes
                     "serviceAccountName": component_name(od, Component.ROUTER),
                     "enableServiceLinks": False,
                     "securityContext": pod_security(),
-                    "terminationGracePeriodSeconds": PRE_STOP_SECONDS + STREAM_SECONDS,
+                    "terminationGracePeriodSeconds": router_grace_seconds(od),
                     "containers": [_container(od, image, revision)],
                     "volumes": [
                         {"name": "tmp", "emptyDir": {}},
@@ -130,7 +129,7 @@ def _container(od: OasisDeployment, image: str, revision: str) -> Manifest:
         # /readiness says whether each role has a worker; /health is 200 without any.
         "readinessProbe": http_probe("/readiness", period=2, failures=3),
         "livenessProbe": http_probe("/liveness", period=10, failures=6),
-        "lifecycle": {"preStop": {"sleep": {"seconds": PRE_STOP_SECONDS}}},
+        "lifecycle": {"preStop": router_pre_stop()},
         "terminationMessagePolicy": "FallbackToLogsOnError",
     }
     key = od.spec.security.api_key_secret
@@ -142,7 +141,7 @@ def _container(od: OasisDeployment, image: str, revision: str) -> Manifest:
 
 
 def _check_keys(od: OasisDeployment, container: Manifest) -> None:
-    url = models_url(od, Component.PREFILL)
+    url = models_url(od, Component.DECODE)
     container["command"] = ["python", "-c", _LAUNCH_WITH_KEY_CHECK, url]
     container["livenessProbe"] = tcp_probe(period=10, failures=6)
     container["readinessProbe"] = {

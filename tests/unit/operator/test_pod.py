@@ -6,9 +6,11 @@ import pytest
 
 from oasis_operator.desired.claim_template import claim_template
 from oasis_operator.desired.devices import AllocationMode
-from oasis_operator.desired.pod import engine_pod, grace_seconds
+from oasis_operator.desired.metadata import Component
+from oasis_operator.desired.pod import engine_pod
 from oasis_operator.desired.roles import role_plans
-from oasis_runtime.contract import DRAIN_MARGIN_SECONDS, LEASE_SECONDS
+from oasis_runtime.contract import DRAIN_MARGIN_SECONDS
+from oasis_runtime.serve.drain import parsed
 from tests.unit.operator.make import deployment
 
 
@@ -68,9 +70,33 @@ def test_loading_may_take_as_long_as_the_progress_deadline() -> None:
     assert probe["periodSeconds"] * probe["failureThreshold"] >= 601
 
 
-def test_a_draining_pod_outlives_every_lease_of_its_readers() -> None:
-    assert grace_seconds() >= LEASE_SECONDS + DRAIN_MARGIN_SECONDS
-    assert template()["spec"]["terminationGracePeriodSeconds"] == grace_seconds()
+def drain_arguments(component: Component, **spec: Any) -> list[str]:
+    od = deployment(**spec)
+    (role,) = [plan for plan in role_plans(od) if plan.component is component]
+    pod = engine_pod(od, role, "runtime:1", "config")["spec"]
+    command: list[str] = pod["containers"][0]["lifecycle"]["preStop"]["exec"]["command"]
+    assert command[:3] == ["python", "-m", "oasis_runtime.serve.drain"]
+    return command[3:]
+
+
+@pytest.mark.parametrize("component", [Component.PREFILL, Component.DECODE])
+def test_a_pod_that_is_to_go_first_finishes_what_its_role_has_to_do(component: Component) -> None:
+    assert parsed(drain_arguments(component)).role == component
+
+
+def test_an_engine_of_one_role_has_no_prefill_engines_to_ask() -> None:
+    found = parsed(drain_arguments(Component.DECODE, prefill=None))
+    assert (found.role, found.prefills) == ("both", None)
+
+
+def test_a_decode_pod_that_is_to_go_asks_the_prefill_pods() -> None:
+    assert parsed(drain_arguments(Component.DECODE)).prefills == "chat-prefill.team.svc"
+
+
+def test_a_pod_is_killed_only_after_its_drain_and_a_margin() -> None:
+    limit = parsed(drain_arguments(Component.DECODE, updates={"drainSeconds": 60})).limit
+    grace = template(updates={"drainSeconds": 60})["spec"]["terminationGracePeriodSeconds"]
+    assert (limit, grace) == (60, 60 + DRAIN_MARGIN_SECONDS)
 
 
 def test_prometheus_finds_it() -> None:

@@ -68,6 +68,11 @@ def test_a_switch_leaves_no_gap() -> None:
     assert router()["spec"]["strategy"]["rollingUpdate"] == {"maxSurge": 1, "maxUnavailable": 0}
 
 
+def test_it_has_as_long_to_finish_its_streams_as_the_engines() -> None:
+    pod = router(updates={"drainSeconds": 600})["spec"]["template"]["spec"]
+    assert pod["terminationGracePeriodSeconds"] > 600
+
+
 def test_replicas_image_and_resources_are_the_specs() -> None:
     spec = {"replicas": 3, "image": "mine:1", "resources": {"requests": {"cpu": "50m"}}}
     assert router(router=spec)["spec"]["replicas"] == 3
@@ -92,7 +97,7 @@ def test_the_key_is_never_on_the_command_line() -> None:
 def test_with_two_roles_it_checks_the_clients_key_against_an_engine() -> None:
     # It replaces the client's key with its own there, so nobody else would check it.
     found = container(security=KEY)
-    assert found["command"][-1] == "http://chat-prefill.team.svc:8000/v1/models"
+    assert found["command"][-1] == "http://chat-decode.team.svc:8000/v1/models"
     compile(found["command"][2], "launcher", "exec")
     compile(found["readinessProbe"]["exec"]["command"][2], "probe", "exec")
 

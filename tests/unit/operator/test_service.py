@@ -13,6 +13,13 @@ def test_each_role_has_a_headless_service_over_all_revisions() -> None:
         assert REVISION_LABEL not in spec["selector"]
 
 
+def test_prefill_pods_are_found_also_when_they_are_ending() -> None:
+    """By a decode pod that is ending, and has to know what they compute."""
+    objects = built(deployment())
+    assert named(objects, "Service", "chat-prefill")["spec"]["publishNotReadyAddresses"] is True
+    assert "publishNotReadyAddresses" not in named(objects, "Service", "chat-decode")["spec"]
+
+
 def test_the_endpoint_selects_the_routers_of_the_revision_that_serves() -> None:
     objects = built(deployment())
     spec = named(objects, "Service", "chat-router")["spec"]

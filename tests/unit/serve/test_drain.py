@@ -1,0 +1,119 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from oasis_runtime.contract import DRAIN_QUIET_SECONDS, DRAIN_SETTLE_SECONDS, Metric, Role
+from oasis_runtime.serve.drain import ANSWERED, RUNNING, Drain, Samples, Seen, drain, parse
+
+LIMIT = 600.0
+IDLE: Samples = {ANSWERED: 7.0}
+BUSY: Samples = {RUNNING[0]: 1.0, ANSWERED: 7.0}
+QUEUED: Samples = {RUNNING[1]: 1.0, ANSWERED: 7.0}
+EXPORTING: Samples = {Metric.EXPORTS: 2.0, ANSWERED: 7.0}
+ROLES = (Role.BOTH, Role.PREFILL, Role.DECODE)
+
+
+def seconds(role: Role, seen: Callable[[float], Seen], limit: float = LIMIT) -> float:
+    """How long an engine stays that shows ``seen`` of the time since the pod began to end."""
+    now = 0.0
+
+    def sleep(duration: float) -> None:
+        nonlocal now
+        now += duration
+
+    drain(Drain(role, 0.0, limit), lambda: seen(now), lambda: now, sleep)
+    return now
+
+
+def until(end: float, before: Seen, after: Seen) -> Callable[[float], Seen]:
+    return lambda now: before if now < end else after
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_an_idle_engine_stays_until_the_routers_know(role: Role) -> None:
+    assert DRAIN_SETTLE_SECONDS <= seconds(role, lambda _: Seen(IDLE)) <= DRAIN_SETTLE_SECONDS + 1
+
+
+@pytest.mark.parametrize("role", ROLES)
+@pytest.mark.parametrize("samples", [BUSY, QUEUED, EXPORTING], ids=["runs", "waits", "exports"])
+def test_it_stays_while_there_is_something_to_do(role: Role, samples: Samples) -> None:
+    assert 40 <= seconds(role, until(40, Seen(samples), Seen(IDLE))) <= 41
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_it_stays_no_longer_than_its_limit(role: Role) -> None:
+    assert seconds(role, lambda _: Seen(BUSY), limit=20) == 20
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_one_that_does_not_listen_has_nothing_to_finish(role: Role) -> None:
+    assert seconds(role, lambda _: Seen(None, listening=False)) == 0
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_one_that_is_too_busy_to_answer_is_not_taken_for_idle(role: Role) -> None:
+    assert seconds(role, until(50, Seen(None), Seen(IDLE))) >= 50
+
+
+def test_a_decode_engine_stays_while_a_prompt_is_prefilled_that_may_be_for_it() -> None:
+    busy = until(12, Seen(IDLE, [IDLE, BUSY]), Seen(IDLE, [IDLE, IDLE]))
+    assert 12 <= seconds(Role.DECODE, busy) <= 13
+
+
+def test_prefill_engines_that_never_rest_hold_it_for_so_long_only() -> None:
+    found = seconds(Role.DECODE, lambda _: Seen(IDLE, [BUSY]))
+    assert DRAIN_QUIET_SECONDS <= found <= DRAIN_QUIET_SECONDS + DRAIN_SETTLE_SECONDS
+
+
+def test_each_request_that_arrives_begins_the_wait_anew() -> None:
+    def seen(now: float) -> Seen:
+        # Answered between two looks: never seen running.
+        return Seen({ANSWERED: 7.0 if now < 25 else 8.0}, [BUSY])
+
+    assert seconds(Role.DECODE, seen) >= 25 + DRAIN_QUIET_SECONDS
+
+
+def test_what_cannot_be_asked_counts_as_busy() -> None:
+    assert seconds(Role.DECODE, lambda _: Seen(IDLE, [None])) >= DRAIN_QUIET_SECONDS
+
+
+def test_prefills_that_rested_before_the_routers_knew_prove_nothing() -> None:
+    def seen(now: float) -> Seen:
+        return Seen(IDLE, [IDLE if now < DRAIN_SETTLE_SECONDS or now > 20 else BUSY])
+
+    assert seconds(Role.DECODE, seen) > 20
+
+
+@given(st.lists(st.floats(0, 60), max_size=6), st.floats(0.5, 20))
+def test_no_request_that_comes_within_the_quiet_time_is_lost(
+    arrivals: list[float], length: float
+) -> None:
+    """Whatever arrives less than the quiet time after the one before it is finished."""
+    ends, last = [], 0.0
+    for arrival in sorted(arrivals):
+        if arrival - last >= DRAIN_QUIET_SECONDS - 1:
+            break
+        last = arrival + length
+        ends.append((arrival, last))
+
+    def seen(now: float) -> Seen:
+        running = sum(start <= now < end for start, end in ends)
+        return Seen({RUNNING[0]: running, ANSWERED: sum(now >= end for _, end in ends)}, [BUSY])
+
+    assert seconds(Role.DECODE, seen) >= max((end for _, end in ends), default=0.0)
+
+
+def test_metrics_are_summed_over_their_labels() -> None:
+    text = (
+        "# HELP vllm:num_requests_running Number of requests.\n"
+        'vllm:num_requests_running{engine="0",model_name="a b"} 2.0\n'
+        'vllm:num_requests_running{engine="1",model_name="a b"} 1.0\n'
+        'vllm:num_requests_running_total{engine="1"} 9.0\n'
+        "oasis_exports_outstanding 4.0\n"
+    )
+    found = parse(text, [*RUNNING, Metric.EXPORTS])
+    assert found == {RUNNING[0]: 3.0, Metric.EXPORTS: 4.0}
