@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from testbed import cache
+from testbed import cache, room
 from testbed.problem import Problem
 
 REPEAT_SECONDS = 15.0
@@ -22,6 +22,8 @@ CLEAN_SECONDS = 10.0
 """What an interrupted program gets to remove what it made."""
 DISK_FULL = "No space left on device"
 """The words of ENOSPC in the log of any program."""
+FULL_GIGABYTES = 0.05
+"""No step can do its work in so little."""
 
 
 def say(text: str) -> None:
@@ -134,7 +136,8 @@ def require_success(code: int, what: str, log: Path, remedy: str = "") -> None:
     """Raise Problem with the end of the log when an exit status is not 0."""
     if code != 0:
         hint = f" {remedy}" if remedy else ""
-        if DISK_FULL in tail(log, 200):
+        # Not every program says so: mmdebstrap does not when it is quiet.
+        if DISK_FULL in tail(log, 200) or room.free_gigabytes(log.parent) < FULL_GIGABYTES:
             hint = f" {disk_full()}"
         raise Problem(
             f"{tail(log)}\n{what} ended with status {code}; the whole log is {log}.{hint}"

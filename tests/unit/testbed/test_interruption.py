@@ -116,3 +116,11 @@ def test_a_program_that_is_not_installed_is_named(tmp_path: Path) -> None:
 def test_a_program_that_signals_its_process_group_ends_nothing_of_ours(tmp_path: Path) -> None:
     with pytest.raises(Problem, match="ended with status -1"):
         progress.run(["sh", "-c", "kill -HUP 0"], tmp_path / "log")
+
+
+def test_a_program_that_says_nothing_of_a_full_disk_gets_that_remedy_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("testbed.room.free_gigabytes", lambda _: 0.001)
+    with pytest.raises(Problem, match="The disk is full"):
+        progress.run(["sh", "-c", "exit 25"], tmp_path / "log")
