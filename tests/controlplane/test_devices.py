@@ -194,9 +194,9 @@ def test_pods_that_a_kubelet_refuses_for_their_topology_make_no_storm(
         f"the pause (after {found['message']})",
         SECONDS,
     )
-    operator.until_resynced(2)
+    operator.until_resynced(1)
     count = len(world.owned("pods", "chat"))
-    operator.until_resynced(3)
+    operator.until_resynced(2)
     assert len(world.owned("pods", "chat")) == count
     assert world.status("chat")["servingRevision"]
     world.apply("chat", spec(prefill=None, decode={"replicas": 2}))

@@ -142,8 +142,12 @@ def two_decodes(stage: Stage) -> Served:
 
 @pytest.fixture
 def single(stage: Stage) -> Served:
-    """``examples/single.yaml``, Ready."""
-    return stage.serve(example("single"))
+    """``examples/single.yaml`` with a CPU of its own, Ready."""
+    manifest = example("single")
+    alone = {"cpu": "1", "memory": "4Gi"}
+    manifest["spec"]["decode"]["resources"] = {"requests": alone, "limits": alone}
+    manifest["spec"]["topology"] = {"numa": {"mode": "kubelet", "policy": "required"}}
+    return stage.serve(manifest)
 
 
 @pytest.fixture

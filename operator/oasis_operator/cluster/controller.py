@@ -16,10 +16,10 @@ from oasis_operator.cluster.errors import (
     TooManyRequestsError,
     UnreachableError,
 )
-from oasis_operator.cluster.kinds import CHILDREN, OPTIONAL_CHILDREN, ResourceKind
+from oasis_operator.cluster.kinds import ResourceKind
 from oasis_operator.cluster.queue import DirtyQueue, Key
 from oasis_operator.cluster.reconciler import Reconciler
-from oasis_operator.cluster.refill import refill
+from oasis_operator.cluster.refill import child_kinds, refill
 from oasis_operator.cluster.server import ApiServer
 from oasis_operator.cluster.store import Store
 from oasis_operator.cluster.watch import watch_settings, watches
@@ -84,16 +84,11 @@ class Controller:
             for task in tasks:
                 task.cancel()
 
-    async def _children(self) -> tuple[ResourceKind, ...]:
-        """The kinds of objects that this cluster can have."""
-        optional = [kind for kind in OPTIONAL_CHILDREN if await self._server.served(kind)]
-        return (*CHILDREN, *optional)
-
     async def _refilled(self) -> tuple[ResourceKind, ...]:
         """The first lists: nothing can be done without them."""
         while True:
             try:
-                children = await self._children()
+                children = await child_kinds(self._server)
                 await refill(self._server, self._store, children)
             except ApiError as error:
                 log.warning("the first lists: %s", error)
@@ -107,7 +102,7 @@ class Controller:
             keys = set(self._store.resources())
             if count % RESYNCS_PER_REFILL == 0:
                 try:
-                    if await self._children() != children:
+                    if await child_kinds(self._server) != children:
                         log.error("the cluster serves other kinds of objects now: starting anew")
                         return
                     keys |= await refill(self._server, self._store, children)

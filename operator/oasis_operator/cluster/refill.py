@@ -2,11 +2,34 @@
 
 from __future__ import annotations
 
-from oasis_operator.cluster.kinds import OASIS_DEPLOYMENT, POD, ResourceKind
+from typing import Protocol
+
+from oasis_operator.cluster.kinds import (
+    CHILDREN,
+    OASIS_DEPLOYMENT,
+    OPTIONAL_CHILDREN,
+    POD,
+    ResourceKind,
+)
 from oasis_operator.cluster.queue import Key
 from oasis_operator.cluster.server import ApiServer
 from oasis_operator.cluster.store import Store
 from oasis_operator.desired.metadata import DEPLOYMENT_LABEL
+
+
+class Serves(Protocol):
+    """As much of the API server as says what it has."""
+
+    async def served(self, kind: ResourceKind) -> bool: ...
+
+
+async def child_kinds(server: Serves) -> tuple[ResourceKind, ...]:
+    """The kinds of objects that an OasisDeployment of this cluster can have.
+
+    Raises:
+        ApiError: the API server does not say.
+    """
+    return (*CHILDREN, *[kind for kind in OPTIONAL_CHILDREN if await server.served(kind)])
 
 
 async def refill(server: ApiServer, store: Store, children: tuple[ResourceKind, ...]) -> set[Key]:

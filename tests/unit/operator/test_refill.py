@@ -1,0 +1,22 @@
+from __future__ import annotations
+
+from oasis_operator.cluster.kinds import CHILDREN, OPTIONAL_CHILDREN, ResourceKind
+from oasis_operator.cluster.refill import child_kinds
+
+
+class Cluster:
+    """Serves these groups and no others."""
+
+    def __init__(self, *groups: str) -> None:
+        self.groups = groups
+
+    async def served(self, kind: ResourceKind) -> bool:
+        return kind.group in self.groups
+
+
+async def test_a_cluster_without_claims_has_the_other_kinds() -> None:
+    assert await child_kinds(Cluster()) == CHILDREN
+
+
+async def test_a_cluster_with_claims_has_their_templates_too() -> None:
+    assert await child_kinds(Cluster("resource.k8s.io")) == (*CHILDREN, *OPTIONAL_CHILDREN)
