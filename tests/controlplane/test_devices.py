@@ -56,7 +56,7 @@ def _listed(items: list[Manifest]) -> Manifest:
 def machines(control_plane: ControlPlane) -> Iterator[None]:
     items = [*device_classes(), *(_node(machine.name) for machine in MACHINES)]
     items += [item for machine in MACHINES for item in resource_slices(machine)]
-    control_plane.kubectl("create", "-f", "-", manifest=_listed(items))
+    control_plane.kubectl("apply", "-f", "-", manifest=_listed(items))
     yield
     control_plane.kubectl("delete", "-f", "-", "--wait=false", manifest=_listed(items))
 

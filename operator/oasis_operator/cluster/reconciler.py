@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -89,9 +90,9 @@ class Reconciler:
             return None
         observed = self._store.observed(key, od.uid)
         try:
-            placed = placements(
-                od, await self._inventory(od, observed), observed.proven_allocation()
-            )
+            found = await self._inventory(od, observed)
+            # In a large cluster this calculates for a second, and the lease must be renewed.
+            placed = await asyncio.to_thread(placements, od, found, observed.proven_allocation())
             wanted = self._wanted(od, observed, placed)
             await self._apply(key, wanted, observed)
         except InvalidSpecError as error:

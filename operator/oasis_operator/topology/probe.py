@@ -159,16 +159,16 @@ def _fits(have: Candidates, request: ClaimRequest) -> bool:
 
 def _agreeing(have: Candidates, request: ClaimRequest, values: Sequence[Value]) -> Candidates:
     """Candidates that have the chosen value of every constraint on their request."""
-
-    def agrees(device: Device, name: str) -> bool:
-        return all(
-            _same(device.attributes.get(constraint.attribute), value)
-            for constraint, value in zip(request.constraints, values, strict=True)
-            if name in constraint.requests
-        )
-
+    chosen = list(zip(request.constraints, values, strict=True))
+    asked = {
+        name: [(c.attribute, value) for c, value in chosen if name in c.requests] for name in have
+    }
     return {
-        name: [device for device in devices if agrees(device, name)]
+        name: [
+            device
+            for device in devices
+            if all(_same(device.attributes.get(of), value) for of, value in asked[name])
+        ]
         for name, devices in have.items()
     }
 
@@ -200,8 +200,9 @@ def _assignable(have: Candidates, requests: Sequence[DeviceRequest]) -> bool:
 
 
 def _with_attributes(have: Candidates, request: ClaimRequest) -> Candidates:
+    needed = {name: request.attributes_of(name) for name in have}
     return {
-        name: [d for d in devices if all(a in d.attributes for a in request.attributes_of(name))]
+        name: [d for d in devices if all(of in d.attributes for of in needed[name])]
         for name, devices in have.items()
     }
 

@@ -8,7 +8,8 @@ it never rules out what the scheduler might find.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import lru_cache
 
 from oasis_operator.topology.inventory import Device, Value
 
@@ -19,21 +20,23 @@ _ATTRIBUTE = re.compile(
 )
 
 
+Predicate = Callable[[Device], bool]
+
+
 def may_match(device: Device, expressions: Iterable[str]) -> bool:
     """False only where one of the expressions certainly does not hold."""
-    return all(_holds(device, expression) is not False for expression in expressions)
+    return all(predicate(device) for text in expressions for predicate in _understood(text))
 
 
-def _holds(device: Device, expression: str) -> bool | None:
-    """None: it cannot be told here."""
+@lru_cache(maxsize=256)
+def _understood(expression: str) -> tuple[Predicate, ...]:
+    """The parts of the expression that can be told here; a cluster has many devices and few
+    expressions."""
     parts = expression.split("&&")
     # Only at the outermost level does each part stand for itself.
     if "||" in expression or "?" in expression or not all(map(_closed, parts)):
-        return None
-    results = [_part_holds(device, part.strip()) for part in parts]
-    if False in results:
-        return False
-    return None if None in results else True
+        return ()
+    return tuple(found for part in parts if (found := _predicate(part.strip())) is not None)
 
 
 def _closed(part: str) -> bool:
@@ -42,17 +45,23 @@ def _closed(part: str) -> bool:
     return brackets and not part.count('"') % 2 and not part.count("'") % 2
 
 
-def _part_holds(device: Device, part: str) -> bool | None:
+def _predicate(part: str) -> Predicate | None:
     driver = _DRIVER.fullmatch(part)
     if driver:
-        return device.driver == driver["literal"][1:-1]
+        name = driver["literal"][1:-1]
+        return lambda device: device.driver == name
     found = _ATTRIBUTE.fullmatch(part)
     if not found:
         return None
-    # A missing key is an error in CEL, and then the device is not chosen either.
-    value = device.attributes.get(f"{found['domain'][1:-1]}/{found['name']}")
+    attribute = f"{found['domain'][1:-1]}/{found['name']}"
     wanted = True if found["literal"] is None else _literal(found["literal"])
-    return type(value) is type(wanted) and value == wanted
+
+    def holds(device: Device) -> bool:
+        # A missing key is an error in CEL, and then the device is not chosen either.
+        value = device.attributes.get(attribute)
+        return type(value) is type(wanted) and value == wanted
+
+    return holds
 
 
 def _literal(text: str) -> Value:
