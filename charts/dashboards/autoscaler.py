@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from charts.dashboards.model import Dashboard, Panel, Query, Row
-from charts.dashboards.promql import CHOICE, DECODE, HERE, PREFILL, TOLD, quantile, rate
+from charts.dashboards.promql import CHOICE, DECODE, HERE, PREFILL, TOLD, quantile, rate, share
 
 LOAD = Row(
     "Load of a pod",
@@ -71,8 +71,10 @@ LIMITS = Row(
             "Requests that fell back to dense",
             [
                 Query(
-                    f"{rate('oasis_fallbacks_total', DECODE)} "
-                    f"/ {rate('vllm:request_success_total', DECODE)}",
+                    share(
+                        rate("oasis_fallbacks_total", DECODE),
+                        rate("vllm:request_success_total", DECODE),
+                    ),
                     "share",
                 )
             ],

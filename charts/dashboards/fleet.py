@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from charts.dashboards.model import RATE, Dashboard, Panel, Query, Row
-from charts.dashboards.promql import mean, quantile, rate, ratio
+from charts.dashboards.promql import mean, quantile, rate, ratio, share
 
 WHERE = "namespace, oasiskv_deployment"
 NAME = "{{namespace}}/{{oasiskv_deployment}}"
@@ -167,8 +167,10 @@ SPARSITY = Row(
             "Dense share of decode steps",
             [
                 Query(
-                    f"{rate('oasis_request_steps_total', DENSE, WHERE)} "
-                    f"/ {rate('oasis_request_steps_total', DECODE, WHERE)}",
+                    share(
+                        rate("oasis_request_steps_total", DENSE, WHERE),
+                        rate("oasis_request_steps_total", DECODE, WHERE),
+                    ),
                     NAME,
                 )
             ],

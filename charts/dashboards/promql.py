@@ -32,6 +32,11 @@ def ratio(part: str, whole: str, labels: str = "", by: str = "") -> str:
     return f"{rate(part, labels, by)} / {rate(whole, labels, by)}"
 
 
+def share(part: str, whole: str) -> str:
+    """Of two sums. A series with labels begins when it is first counted; before, the part is 0."""
+    return f"({part} or 0 * {whole}) / {whole}"
+
+
 def mean(histogram: str, labels: str = "", by: str = "") -> str:
     """Of a histogram's observations."""
     return ratio(f"{histogram}_sum", f"{histogram}_count", labels, by)

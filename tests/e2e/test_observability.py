@@ -12,6 +12,7 @@ import pytest
 
 from examples.ask import Prometheus
 from testbed import versions, wait
+from testbed.problem import Problem
 from tests.e2e.conftest import CHECKOUT, NAMESPACE
 from tests.e2e.served import Served
 
@@ -29,7 +30,6 @@ EMPTY_IN_PEACE = {
     "Router errors",
     "Errors",
     "Fallbacks",
-    "Requests that fell back to dense",
 }
 """Panels of what may never have happened: a series with labels begins when it is first counted."""
 
@@ -47,29 +47,26 @@ def _about_the_demo(query: str) -> str:
     return query
 
 
-@pytest.fixture
-def traffic(disaggregated: Served) -> Served:
-    """It has answered a request, sparsely."""
+def test_every_panel_shows_something(disaggregated: Served, prometheus: Prometheus) -> None:
     disaggregated.client().completions.create(
         model=versions.MODEL_NAME, prompt="one two three " * 800, max_tokens=24, temperature=0
     )
-    return disaggregated
 
-
-@pytest.mark.usefixtures("traffic")
-@pytest.mark.parametrize("dashboard", DASHBOARDS, ids=lambda path: path.stem)
-def test_every_panel_shows_something(prometheus: Prometheus, dashboard: Path) -> None:
     def empty() -> list[str]:
         return [
-            title
+            f"{dashboard.stem}: {title}"
+            for dashboard in DASHBOARDS
             for title, queries in panels(dashboard)
             if title not in EMPTY_IN_PEACE and not any(map(prometheus.query, queries))
         ]
 
-    wait.until(lambda: not empty(), "data in every panel", SECONDS, every=1)
+    try:
+        wait.until(lambda: not empty(), "data in every panel", SECONDS, every=1)
+    except Problem as late:
+        raise AssertionError(f"{late}: {empty()}") from late
 
 
-@pytest.mark.usefixtures("traffic")
+@pytest.mark.usefixtures("disaggregated")
 def test_every_alert_is_evaluated_and_none_fires(prometheus: Prometheus) -> None:
     def rules() -> Mapping[str, Mapping[str, Any]]:
         with urllib.request.urlopen(f"{prometheus.url}/api/v1/rules", timeout=10) as answer:
