@@ -34,6 +34,7 @@ LAYERS, HEADS, GROUP, DIM = 30, 3, 3, 64
 BUDGET, LOCAL = 2048, 64
 CONTEXTS = {"7k": 7168, "16k": 16384, "32k": 32768}
 BLOCKS = (16, 32)
+FLAGS = SelectFlag.COMPARE | SelectFlag.KEEP
 
 
 @dataclass(frozen=True)
@@ -105,7 +106,7 @@ def measure(context: int, block: int, steps: int) -> dict[str, float]:
     key = rng.standard_normal((1, HEADS, DIM), np.float32)
     token = np.array([int(rows.tables[0, -1]) * block + block - 1])
     local = np.r_[rows.tables[0, : rows.sinks[0]], rows.tables[0, rows.window[0] :]]
-    budget, flags = np.full(1, BUDGET // block, np.int32), np.array([SelectFlag.COMPARE], np.uint8)
+    budget, flags = np.full(1, BUDGET // block, np.int32), np.array([FLAGS], np.uint8)
     progress = np.zeros(1, np.int64)
     for step in range(1, steps + 4):
         query += 0.3 * rng.standard_normal(query.shape, np.float32)
