@@ -29,6 +29,7 @@ CHECKOUT = Path(__file__).parents[2]
 RELEASE, SYSTEM = "oasiskv", "oasiskv-system"
 NAMESPACE = "e2e"
 LEASE_SECONDS = 8
+DRAIN_SECONDS = 60
 
 
 @pytest.fixture(scope="session")
@@ -125,6 +126,7 @@ def with_roles(decode_replicas: int) -> Manifest:
     for role in ("prefill", "decode"):
         spec[role]["podTemplate"] = {"spec": {"containers": [{"name": "engine", "args": words}]}}
     spec["decode"]["replicas"] = decode_replicas
+    spec["updates"]["drainSeconds"] = DRAIN_SECONDS
     return manifest
 
 

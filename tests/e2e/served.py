@@ -22,7 +22,7 @@ Manifest = dict[str, Any]
 READY_SECONDS = 240
 """Both engines take 35 s on two idle cores; other work on the machine makes it slower."""
 GONE_SECONDS = 120
-"""A deleted engine has at most its grace period of 48 s."""
+"""A deleted engine ends when nobody waits for it, after at most a minute and a margin."""
 ANSWER_SECONDS = 150
 KINDS = (
     "deployments,replicasets,pods,services,configmaps,poddisruptionbudgets,networkpolicies,"

@@ -22,7 +22,7 @@ def small(decode_replicas: int) -> Manifest:
     spec = manifest["spec"]
     for role in ("prefill", "decode"):
         spec[role]["resources"]["requests"]["cpu"] = "200m"
-    spec["updates"] = {"strategy": "Switch"}
+    spec["updates"]["strategy"] = "Switch"
     return manifest
 
 

@@ -21,6 +21,7 @@ from oasis_operator.desired.metadata import (
 from oasis_operator.desired.revision import content_hash
 
 _NOT_OF_THE_PODS: dict[str, Any] = {
+    "autoscaling": True,
     "router": True,
     "security": {"network_policy"},
     "updates": {"strategy", "max_surge", "max_unavailable"},
