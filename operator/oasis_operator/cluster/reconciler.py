@@ -24,7 +24,8 @@ from oasis_operator.desired.limits import UNBOUNDED, limits_of
 from oasis_operator.desired.metadata import Component, Manifest
 from oasis_operator.desired.override import OverrideError
 from oasis_operator.desired.placement import Placements, needs_inventory, placements
-from oasis_operator.desired.rollout import decide_rollout, goal_of
+from oasis_operator.desired.revision_state import goal_of
+from oasis_operator.desired.rollout import decide_rollout
 from oasis_operator.reconcile.conditions import READY, Draft, newly_alarming
 from oasis_operator.reconcile.decisions import decisions
 from oasis_operator.reconcile.observed import ObjectKey, Observed

@@ -15,7 +15,7 @@ from oasis_operator.desired.metadata import (
     Manifest,
 )
 from oasis_operator.desired.pod import ENGINE_CONTAINER
-from oasis_operator.desired.rollout import RevisionState, RolePods
+from oasis_operator.desired.revision_state import RevisionState, RolePods
 from oasis_operator.desired.router import ROUTER_CONTAINER
 from oasis_operator.reconcile.pods import PodView
 

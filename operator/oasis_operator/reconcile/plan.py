@@ -59,11 +59,11 @@ def plan(objects: Iterable[Manifest], rollout: Rollout, live: Mapping[ObjectKey,
 def _scaled(rollout: Rollout, live: Mapping[ObjectKey, Manifest]) -> dict[ObjectKey, int]:
     """Engines of the serving revision that give up pods for the target."""
     return {
-        key: rollout.shrunk[component]
+        key: rollout.resized[component]
         for key, body in live.items()
         if key.kind == "Deployment" and _revision(body) == rollout.serving
-        for component in rollout.shrunk
-        if component == _component(body) and rollout.shrunk[component] != body["spec"]["replicas"]
+        for component in rollout.resized
+        if component == _component(body) and rollout.resized[component] != body["spec"]["replicas"]
     }
 
 

@@ -7,13 +7,8 @@ from dataclasses import dataclass, field, replace
 
 from oasis_operator.desired.limits import Limits
 from oasis_operator.desired.metadata import Component
-from oasis_operator.desired.rollout import (
-    Goal,
-    RevisionState,
-    RolePods,
-    Rollout,
-    decide_rollout,
-)
+from oasis_operator.desired.revision_state import Goal, RevisionState, RolePods
+from oasis_operator.desired.rollout import Rollout, decide_rollout
 
 PREFILL, DECODE = Component.PREFILL, Component.DECODE
 
@@ -94,7 +89,7 @@ class World:
     def carry_out(self, goal: Goal, plan: Rollout) -> None:
         """In the operator's order: what is wanted is applied, then what is not is deleted."""
         self.selected = plan.serving
-        for role, count in plan.shrunk.items():
+        for role, count in plan.resized.items():
             self._scale((plan.serving, role), count)
         for role, count in (plan.replicas or {}).items():
             self._scale((plan.target, role), count)

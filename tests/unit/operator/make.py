@@ -16,7 +16,8 @@ from oasis_operator.desired.metadata import (
     Manifest,
 )
 from oasis_operator.desired.placement import Placement, placements
-from oasis_operator.desired.rollout import Rollout, decide_rollout, goal_of
+from oasis_operator.desired.revision_state import goal_of
+from oasis_operator.desired.rollout import Rollout, decide_rollout
 from oasis_operator.reconcile.observed import ObjectKey
 
 IMAGES = Images(engine="runtime:1", router="router:1")

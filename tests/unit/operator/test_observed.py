@@ -9,7 +9,7 @@ from oasis_operator.desired.build import desired
 from oasis_operator.desired.devices import AllocationMode
 from oasis_operator.desired.metadata import Component
 from oasis_operator.desired.placement import Placement
-from oasis_operator.desired.rollout import RevisionState, RolePods
+from oasis_operator.desired.revision_state import RevisionState, RolePods
 from oasis_operator.reconcile.observed import Observed
 from oasis_operator.reconcile.pods import PodView
 from tests.unit.operator.make import (

@@ -17,7 +17,8 @@ from oasis_operator.desired.metadata import (
     Manifest,
 )
 from oasis_operator.desired.placement import Placement
-from oasis_operator.desired.rollout import Rollout, decide_rollout, goal_of
+from oasis_operator.desired.revision_state import goal_of
+from oasis_operator.desired.rollout import Rollout, decide_rollout
 from oasis_operator.reconcile.observed import ObjectKey, Observed
 from oasis_operator.reconcile.plan import Plan, covers, plan
 from tests.unit.operator.make import (
@@ -169,8 +170,8 @@ def test_engines_stay_longer_than_their_routers() -> None:
 def test_pods_that_are_given_up_are_scaled_and_not_applied() -> None:
     old = built(deployment()).rollout.target
     kept = frozenset({old})
-    shrunk = {Component.DECODE: 0, Component.PREFILL: 1}
-    todo = during(Rollout("new", old, None, shrunk=shrunk, kept=kept, routed=kept))
+    resized = {Component.DECODE: 0, Component.PREFILL: 1}
+    todo = during(Rollout("new", old, None, resized=resized, kept=kept, routed=kept))
     assert todo.scale == {ObjectKey("Deployment", f"chat-{old}-decode"): 0}
     assert todo.delete == ()
 

@@ -9,13 +9,8 @@ from hypothesis import strategies as st
 
 from oasis_operator.desired.limits import Limits
 from oasis_operator.desired.metadata import Component
-from oasis_operator.desired.rollout import (
-    Goal,
-    RevisionState,
-    RolePods,
-    Rollout,
-    decide_rollout,
-)
+from oasis_operator.desired.revision_state import Goal, RevisionState, RolePods
+from oasis_operator.desired.rollout import Rollout, decide_rollout
 from tests.unit.operator.cluster_model import DECODE, PREFILL, World
 
 SWITCH = Limits(surge="100%", unavailable=0)
@@ -57,7 +52,7 @@ def test_the_old_revision_serves_until_the_new_one_is_ready() -> None:
     found = decide_rollout(goal(), "old", {"old": SERVING, "new": STARTING}, SWITCH)
     assert (found.serving, found.kept, found.routed) == ("old", {"old"}, {"old"})
     assert found.replicas == {PREFILL: 1, DECODE: 1}
-    assert not found.shrunk
+    assert not found.resized
 
 
 @pytest.mark.parametrize(
@@ -131,7 +126,7 @@ def test_going_back_after_the_switch_is_a_switch_back() -> None:
 
 def test_without_room_the_old_pods_go_first() -> None:
     found = decide_rollout(goal(), "old", {"old": SERVING}, RECREATE)
-    assert found.shrunk == {PREFILL: 0, DECODE: 0}
+    assert found.resized == {PREFILL: 0, DECODE: 0}
     assert found.replicas is None
     ending = state(role(0, leaving=1), role(0, leaving=1))
     assert decide_rollout(goal(), "old", {"old": ending}, RECREATE).replicas is None
@@ -145,7 +140,7 @@ def test_half_of_the_pods_can_serve_while_the_other_half_is_replaced() -> None:
     size = goal(prefill=2, decode=4)
     old = state(role(2), role(4))
     found = decide_rollout(size, "old", {"old": old}, half)
-    assert found.shrunk == {PREFILL: 1, DECODE: 2}
+    assert found.resized == {PREFILL: 1, DECODE: 2}
     states = {"old": state(role(1), role(2)), "new": state(role(1), role(2))}
     found = decide_rollout(size, "old", states, half)
     assert found.serving == "new"
@@ -156,7 +151,7 @@ def test_half_of_the_pods_can_serve_while_the_other_half_is_replaced() -> None:
 
 def test_an_update_without_room_says_what_to_raise_and_takes_nothing_away() -> None:
     found = decide_rollout(goal(decode=4), "old", {"old": SERVING}, Limits(surge=0, unavailable=0))
-    assert (found.serving, found.replicas, found.shrunk) == ("old", None, {})
+    assert (found.serving, found.replicas, found.resized) == ("old", None, {})
     assert "maxSurge" in found.blocked
 
 
@@ -166,6 +161,23 @@ def test_two_pairs_that_do_not_fit_into_the_budget_are_not_started() -> None:
     assert "5 devices" in found.blocked
     found = decide_rollout(goal(), "old", {"old": SERVING}, replace(limits, budget=6))
     assert found.replicas == {PREFILL: 1, DECODE: 1}
+
+
+def test_while_a_new_revision_loads_the_old_one_follows_the_load() -> None:
+    more = replace(goal(decode=3), elastic=True)
+    found = decide_rollout(more, "old", {"old": SERVING, "new": STARTING}, SWITCH)
+    assert found.resized == {DECODE: 3}
+    assert found.replicas == {PREFILL: 1, DECODE: 3}
+    fixed = decide_rollout(goal(decode=3), "old", {"old": SERVING, "new": STARTING}, SWITCH)
+    assert not fixed.resized
+
+
+def test_but_not_into_the_room_of_the_new_one() -> None:
+    more = replace(goal(decode=2), elastic=True)
+    limits = replace(SWITCH, devices={PREFILL: 1, DECODE: 1}, budget=5)
+    new = state(role(ready=0), role(2, ready=0), established=False, ready_routers=0)
+    found = decide_rollout(more, "old", {"old": SERVING, "new": new}, limits)
+    assert found.resized == {}
 
 
 def test_a_missing_service_goes_to_the_revision_that_can_serve() -> None:
@@ -185,7 +197,7 @@ def test_a_role_more_or_less_is_an_update_like_any_other() -> None:
     found = decide_rollout(goal(), "old", {"old": alone}, SWITCH)
     assert (found.serving, found.replicas) == ("old", {PREFILL: 1, DECODE: 1})
     found = decide_rollout(Goal("new", {DECODE: 1}), "old", {"old": SERVING}, SWITCH)
-    assert (found.serving, found.replicas, found.shrunk) == ("old", {DECODE: 1}, {})
+    assert (found.serving, found.replicas, found.resized) == ("old", {DECODE: 1}, {})
 
 
 AMOUNTS = st.one_of(st.integers(0, 3), st.sampled_from(["0%", "25%", "50%", "100%"]))
@@ -205,7 +217,7 @@ def goals(draw: st.DrawFn) -> Goal:
     size = {role: draw(st.integers(1, 4)) for role in (PREFILL, DECODE)}
     if name == "c":
         del size[PREFILL]
-    return Goal(name, size, draw(st.integers(1, 2)))
+    return Goal(name, size, draw(st.integers(1, 2)), elastic=draw(st.booleans()))
 
 
 GOALS = st.lists(goals(), min_size=1, max_size=5)
