@@ -14,8 +14,8 @@ from prometheus_client.registry import Collector
 
 from oasis_operator.cluster.store import Store
 from oasis_operator.desired.metadata import Component, Manifest
+from oasis_operator.metrics import OF
 
-OF = ("oasiskv_namespace", "oasiskv_deployment")
 _CONDITION = {"True": 1.0, "False": 0.0}
 _UNKNOWN = -1.0
 _STATES = {"desired": "desiredReplicas", "ready": "readyReplicas"}

@@ -20,6 +20,7 @@ from oasis_operator.cluster.kinds import OASIS_DEPLOYMENT
 from oasis_operator.cluster.limiter import Limiter
 from oasis_operator.cluster.queue import DirtyQueue
 from oasis_operator.cluster.reconciler import Reconciler
+from oasis_operator.cluster.scaler import DECIDE_SECONDS, Scaler
 from oasis_operator.cluster.server import ApiServer, connected
 from oasis_operator.cluster.store import Store
 from oasis_operator.desired.build import Images
@@ -82,11 +83,13 @@ async def _lead(
     await _require_crd(server, election)
     store = Store()
     metrics.registry.register(Fleet(store))
+    prometheus = Prometheus(settings.prometheus_url, session)
     reconciler = Reconciler(
         server,
         store,
-        Prometheus(settings.prometheus_url, session),
+        prometheus,
         Devices(server),
+        Scaler(prometheus, metrics, min(DECIDE_SECONDS, settings.resync_seconds)),
         Images(engine=settings.runtime_image, router=settings.router_image),
     )
     controller = Controller(

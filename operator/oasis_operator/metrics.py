@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 
+OF = ("oasiskv_namespace", "oasiskv_deployment")
+"""Labels of what is about one OasisDeployment; ``namespace`` is that of the operator's pod."""
+
 
 class OperatorMetrics:
     """One registry, so that two operators in one process would not share counters."""
@@ -42,6 +45,19 @@ class OperatorMetrics:
         self.resyncs = Counter(
             "oasis_operator_resyncs",
             "Times that every OasisDeployment was looked at again.",
+            registry=self.registry,
+        )
+
+        self.desired_replicas = Gauge(
+            "oasis_desired_replicas",
+            "Pods that scaling has decided on, by OasisDeployment and role.",
+            [*OF, "role"],
+            registry=self.registry,
+        )
+        self.scale_decisions = Counter(
+            "oasis_scale_decisions",
+            "Decisions about scaling by OasisDeployment, role and reason.",
+            [*OF, "role", "reason"],
             registry=self.registry,
         )
 

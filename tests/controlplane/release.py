@@ -29,6 +29,5 @@ def helm(plane: ControlPlane, *arguments: str) -> str:
 def install(plane: ControlPlane) -> None:
     """The operators that the tests look at are processes; the chart's fake pods do nothing."""
     helm(plane, "install", NAME, str(CHART), "--create-namespace")
-    plane.kubectl(
-        "wait", "--for=condition=Established", "crd/oasisdeployments.oasiskv.io", "--timeout=30s"
-    )
+    crds = [f"crd/{kind}.oasiskv.io" for kind in ("oasisdeployments", "oasisroles")]
+    plane.kubectl("wait", "--for=condition=Established", *crds, "--timeout=30s")

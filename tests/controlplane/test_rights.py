@@ -140,11 +140,16 @@ def claiming(cpus: int, replicas: int) -> Manifest:
 
 def go_through_all(world: World, operator: OperatorProcess) -> None:
     """All that an operator does."""
-    world.apply("chat", spec())
+    world.apply("chat", spec(autoscaling={"owner": "external"}))
     world.apply("stuck", spec(prefill=None, decode={"nodeSelector": {"gpu": "none"}}))
     world.apply("slow", spec(prefill=None, decode=fake("never-ready")))
     world.apply("pinned", claiming(cpus=1, replicas=1))
     world.until_ready("chat")
+    wait.until(
+        lambda: all("status" in role for role in world.owned("oasisroles", "chat")),
+        "the status of what others scale",
+        SECONDS,
+    )
     # A role less, and another revision of the other one: what belonged to them goes.
     world.apply("chat", spec(prefill=None, kv={"budgetTokens": 512}))
     world.until_condition("stuck", "DecodeReady", "False", "Unschedulable")
@@ -160,6 +165,7 @@ def go_through_all(world: World, operator: OperatorProcess) -> None:
         prefill = "services,pdb,networkpolicies,deployments,configmaps"
         chosen = "oasiskv.io/deployment=chat,oasiskv.io/component=prefill"
         parts = world.get(prefill, "-l", chosen).get("items", [])
+        parts += world.owned("oasisroles", "chat")
         parts += world.owned("configmaps", "chat")[1:]
         parts += world.owned("resourceclaimtemplates", "pinned")[1:]
         return [f"{part['kind']} {part['metadata']['name']}" for part in parts]

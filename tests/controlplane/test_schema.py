@@ -24,6 +24,7 @@ def test_the_examples_are_accepted(world: World, path: Path) -> None:
 
 
 MEMORY = {"memory": "8Gi"}
+BOTH_SCALED = {"prefill": {"maxReplicas": 4}, "decode": {"maxReplicas": 4}}
 PINNED = {"numa": {"mode": "kubelet", "policy": "required"}}
 PINNABLE = {"resources": {"limits": {"cpu": "2", **MEMORY}, "requests": {"cpu": 2}}}
 
@@ -35,6 +36,28 @@ def test_a_pod_that_the_kubelet_can_pin_is_taken(world: World) -> None:
 @pytest.mark.parametrize(
     ("given", "told"),
     [
+        (spec(autoscaling={}), "write autoscaling.decode.maxReplicas"),
+        (
+            spec(autoscaling={"decode": {"maxReplicas": 4}}),
+            "write autoscaling.prefill exactly if there is spec.prefill",
+        ),
+        (
+            spec(prefill=None, autoscaling={"decode": {"minReplicas": 5, "maxReplicas": 4}}),
+            "minReplicas must not exceed maxReplicas",
+        ),
+        (
+            spec(autoscaling={**BOTH_SCALED, "gpuBudget": 1}),
+            "gpuBudget is under the pods of minReplicas",
+        ),
+        (
+            spec(autoscaling={**BOTH_SCALED, "ratio": {"min": "2:1", "max": "1:4"}}),
+            "ratio.min must not exceed ratio.max",
+        ),
+        (spec(autoscaling={**BOTH_SCALED, "ratio": {"min": "0:1"}}), "spec.autoscaling.ratio.min"),
+        (
+            spec(autoscaling={**BOTH_SCALED, "owner": "external"}),
+            "an external owner has bounds of its own",
+        ),
         (spec(model=None), "spec.model: Required value"),
         (spec(model={}), "name exactly one source of the model"),
         (

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, model_validator
 
+from oasis_operator.api.autoscaling import Autoscaling
 from oasis_operator.api.base import (
     AbsolutePath,
     ApiModel,
@@ -482,7 +483,14 @@ class Spec(ApiModel):
                     _a_gpu_for_each_rank,
                 )
                 for role in ("prefill", "decode")
-            )
+            ),
+            rule(
+                "!has(self.autoscaling) || self.autoscaling.owner == 'external' || "
+                "has(self.autoscaling.prefill) == has(self.prefill)",
+                "scale the roles that there are: write autoscaling.prefill exactly if there is "
+                "spec.prefill",
+                ".autoscaling",
+            ),
         )
     )
 
@@ -500,3 +508,5 @@ class Spec(ApiModel):
     router: Router = Router()
     security: Security = Security()
     updates: Updates = Updates()
+    autoscaling: Autoscaling | None = None
+    """Absent: as many pods as ``replicas`` says."""

@@ -208,8 +208,8 @@ def _together(
             0,
             Notice(
                 "BudgetReached",
-                f"{wanted.prefill} prefill and {wanted.decode} decode pods are wanted, and "
-                f"spec.autoscaling.gpuBudget allows {pair.prefill} and {pair.decode}: raise it",
+                f"more pods are wanted than the {spec.gpu_budget} GPUs of "
+                "spec.autoscaling.gpuBudget allow: raise it, or expect latencies over the SLO",
             ),
         )
     return Decision(

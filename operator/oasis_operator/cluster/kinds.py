@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from oasis_operator.api.crd import API_VERSION, KIND, PLURAL
+from oasis_operator.api.role_crd import ROLE_KIND, ROLE_PLURAL
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,7 @@ class ResourceKind:
 
 
 OASIS_DEPLOYMENT = ResourceKind(API_VERSION, KIND, PLURAL)
+OASIS_ROLE = ResourceKind(API_VERSION, ROLE_KIND, ROLE_PLURAL)
 POD = ResourceKind("v1", "Pod", "pods")
 EVENT = ResourceKind("v1", "Event", "events")
 LEASE = ResourceKind("coordination.k8s.io/v1", "Lease", "leases")
@@ -54,6 +56,7 @@ CHILDREN = (
     ResourceKind("networking.k8s.io/v1", "NetworkPolicy", "networkpolicies"),
 )
 OPTIONAL_CHILDREN = (
+    OASIS_ROLE,
     ResourceKind("resource.k8s.io/v1", "ResourceClaimTemplate", "resourceclaimtemplates"),
 )
 """Not served by every cluster."""

@@ -17,6 +17,8 @@ from oasis_operator.cluster.errors import RefusedError
 from oasis_operator.cluster.events import alarm, decision_event
 from oasis_operator.cluster.kinds import CHILD_BY_KIND, EVENT, OASIS_DEPLOYMENT
 from oasis_operator.cluster.queue import Key
+from oasis_operator.cluster.scale_targets import ScaleTargets
+from oasis_operator.cluster.scaler import Scaled, Scaler
 from oasis_operator.cluster.server import ApiServer
 from oasis_operator.cluster.store import Store
 from oasis_operator.desired.build import Desired, Images, desired
@@ -27,11 +29,12 @@ from oasis_operator.desired.placement import Placements, needs_inventory, placem
 from oasis_operator.desired.revision_state import goal_of
 from oasis_operator.desired.rollout import decide_rollout
 from oasis_operator.reconcile.conditions import READY, Draft, newly_alarming
-from oasis_operator.reconcile.decisions import decisions
+from oasis_operator.reconcile.decisions import Decision, decisions
 from oasis_operator.reconcile.observed import ObjectKey, Observed
 from oasis_operator.reconcile.pause import paused
 from oasis_operator.reconcile.placement_condition import UNSCHEDULABLE, withheld
 from oasis_operator.reconcile.plan import plan
+from oasis_operator.reconcile.scaling_spec import replicas_of
 from oasis_operator.reconcile.status import (
     failed,
     failed_status,
@@ -61,6 +64,7 @@ class Reconciler:
         store: Store,
         prometheus: Prometheus,
         devices: Devices,
+        scaler: Scaler,
         defaults: Images,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
@@ -68,6 +72,8 @@ class Reconciler:
         self._store = store
         self._prometheus = prometheus
         self._devices = devices
+        self._scaler = scaler
+        self._targets = ScaleTargets(server, store)
         self._defaults = defaults
         self._now = now
 
@@ -83,6 +89,7 @@ class Reconciler:
         """
         body = self._store.resource(key)
         if body is None or body["metadata"].get("deletionTimestamp"):
+            self._scaler.forget(key)
             return None  # Owner references remove the rest.
         try:
             od = OasisDeployment.parse(body)
@@ -90,6 +97,8 @@ class Reconciler:
             await self._report_failure(body, failed("InvalidSpec", str(error)))
             return None
         observed = self._store.observed(key, od.uid)
+        scaled = await self._scaler.scaled(key, od, observed)
+        od = scaled.od
         try:
             found = await self._inventory(od, observed)
             # In a large cluster this calculates for a second, and the lease must be renewed.
@@ -105,7 +114,7 @@ class Reconciler:
         except RefusedError as error:
             await self._report_failure(body, failed("ApplyRefused", str(error)))
             raise
-        return await self._report(key, od, wanted, placed)
+        return await self._report(key, scaled, wanted, placed)
 
     async def _inventory(self, od: OasisDeployment, observed: Observed) -> Inventory | None:
         if not needs_inventory(od):
@@ -162,24 +171,25 @@ class Reconciler:
             log.info("deleted %s %s", name.kind, name.name)
 
     async def _report(
-        self, key: Key, od: OasisDeployment, wanted: Desired, placed: Placements
+        self, key: Key, scaled: Scaled, wanted: Desired, placed: Placements
     ) -> float | None:
-        body = self._store.resource(key)
+        od, body = scaled.od, self._store.resource(key)
         if body is None:
             return None
         observed = self._store.observed(key, od.uid)
+        counts = {role.value: count for role, count in replicas_of(od).items()}
+        await self._targets.sync(observed, counts)
         signals = await self._prometheus.signals(od)
         complaints = await self._complaints(od, wanted, observed)
         now = self._now()
         drafts = judge(od, wanted.rollout, observed, signals, complaints, placed, now)
+        drafts += [scaled.condition] if scaled.condition else []
         before = _status(body)
         after = status_of(od, wanted.rollout, observed, signals, drafts, placed, before, _text(now))
-        await self._write(body, before, after, drafts)
-        return (
-            None
-            if all(d.status == "True" for d in drafts if d.type == READY)
-            else (UNREADY_SECONDS)
-        )
+        await self._write(body, before, after, drafts, scaled.told)
+        ready = all(d.status == "True" for d in drafts if d.type == READY)
+        again = () if scaled.again_seconds is None else (scaled.again_seconds,)
+        return min((*again, *(() if ready else (UNREADY_SECONDS,))), default=None)
 
     async def _complaints(
         self, od: OasisDeployment, wanted: Desired, observed: Observed
@@ -210,12 +220,17 @@ class Reconciler:
         await self._write(body, before, after, drafts)
 
     async def _write(
-        self, body: Manifest, before: Status, after: Status, drafts: list[Draft]
+        self,
+        body: Manifest,
+        before: Status,
+        after: Status,
+        drafts: list[Draft],
+        scaled: tuple[Decision, ...] = (),
     ) -> None:
         """Events first: their names follow from their content, so a repeated pass repeats none."""
         metadata, now = body["metadata"], self._now()
         alarms = newly_alarming(drafts, before.conditions or [])
-        decided = decisions(before, after, {draft.type for draft in alarms})
+        decided = [*scaled, *decisions(before, after, {draft.type for draft in alarms})]
         told = [
             *(alarm(metadata, draft, now) for draft in alarms),
             *(decision_event(metadata, decision, now) for decision in decided),

@@ -21,6 +21,7 @@ from oasis_operator.desired.placement import Placements
 from oasis_operator.desired.revision import content_hash
 from oasis_operator.desired.rollout import Rollout
 from oasis_operator.desired.router import router_deployment
+from oasis_operator.desired.scale_target import is_scaled_externally, scale_target
 from oasis_operator.desired.service import engine_service, router_service
 from oasis_operator.desired.workload import role_contents, role_objects
 
@@ -70,6 +71,8 @@ def desired(
         router_service(od, rollout.serving),
         *(disruption_budget(od, component) for component in (*components, Component.ROUTER)),
     ]
+    if is_scaled_externally(od):
+        objects.extend(scale_target(od, component) for component in components)
     if rollout.replicas is not None:
         for content in contents:
             component = content.role.component

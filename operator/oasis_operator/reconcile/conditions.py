@@ -14,6 +14,7 @@ ROUTER_READY = "RouterReady"
 NUMA_ALIGNED = "NUMAAligned"
 TRANSPORT_HEALTHY = "TransportHealthy"
 SPARSITY_HEALTHY = "SparsityHealthy"
+SCALING_ACTIVE = "ScalingActive"
 
 
 @dataclass(frozen=True)

@@ -47,6 +47,8 @@ class PodView:
     """Bound to a node, but its container has not been created."""
     problem: Problem | None
     created: datetime
+    ready_changed: datetime
+    """When it became ready, or stopped being so."""
     finished: bool = False
     """Its containers have ended for good; it takes no place on a node."""
 
@@ -56,6 +58,8 @@ class PodView:
         labels = metadata.get("labels") or {}
         conditions = {c["type"]: c for c in status.get("conditions") or []}
         ready = conditions.get("Ready", {}).get("status") == "True"
+        created = metadata["creationTimestamp"]
+        changed = conditions.get("Ready", {}).get("lastTransitionTime") or created
         return cls(
             name=metadata["name"],
             uid=metadata["uid"],
@@ -65,7 +69,8 @@ class PodView:
             terminating=metadata.get("deletionTimestamp") is not None,
             starting=_is_starting(status, conditions),
             problem=None if ready else _problem(status, conditions),
-            created=datetime.fromisoformat(metadata["creationTimestamp"]),
+            created=datetime.fromisoformat(created),
+            ready_changed=datetime.fromisoformat(changed),
             finished=status.get("phase") in ("Succeeded", "Failed"),
         )
 

@@ -51,9 +51,11 @@ def test_it_renders_as_before(name: str) -> None:
     )
 
 
-def test_the_crd_is_kept_when_the_chart_goes() -> None:
-    crd = one("CustomResourceDefinition")
-    assert crd["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep"
+def test_the_crds_are_kept_when_the_chart_goes() -> None:
+    crds = [item for item in documents() if item["kind"] == "CustomResourceDefinition"]
+    assert len(crds) == 2
+    for crd in crds:
+        assert crd["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep"
 
 
 def test_the_crd_can_be_left_to_others() -> None:

@@ -141,7 +141,15 @@ def test_the_table_of_kv_transfer_params_has_every_field() -> None:
     assert names(DOCS / "transfer.md", "kv_transfer_params") == {*TransferParams.model_fields}
 
 
-REASON_AT = {"Draft": 2, "draft": 1, "Problem": 0, "NoSignals": 0, "failed": 0, "Obstacle": 0}
+REASON_AT = {
+    "Notice": 0,
+    "Draft": 2,
+    "draft": 1,
+    "Problem": 0,
+    "NoSignals": 0,
+    "failed": 0,
+    "Obstacle": 0,
+}
 """Functions of the operator that make a condition, and where they take its reason."""
 
 
@@ -176,10 +184,11 @@ def test_the_table_of_conditions_has_every_reason_and_no_other() -> None:
 
 
 def test_the_table_of_events_has_every_decision() -> None:
-    tree = ast.parse((ROOT / "operator/oasis_operator/reconcile/decisions.py").read_text())
+    folder = ROOT / "operator/oasis_operator/reconcile"
     given = {
         node.args[0].value
-        for node in ast.walk(tree)
+        for name in ("decisions.py", "scaling.py")
+        for node in ast.walk(ast.parse((folder / name).read_text()))
         if isinstance(node, ast.Call)
         and isinstance(node.func, ast.Name)
         and node.func.id == "Decision"

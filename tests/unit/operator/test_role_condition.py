@@ -35,7 +35,9 @@ def view(component: Component = Component.PREFILL, **changes: Any) -> Deployment
 
 def waiting_pod(problem: Problem | None = None, name: str = "p-1", **changes: Any) -> PodView:
     created = datetime(2026, 1, 1, tzinfo=UTC)
-    pod = PodView(name, f"uid-{name}", "prefill", "0123abcd", False, False, False, problem, created)
+    pod = PodView(
+        name, f"uid-{name}", "prefill", "0123abcd", False, False, False, problem, created, created
+    )
     return replace(pod, **changes)
 
 

@@ -14,7 +14,7 @@ OLD = 3600.0
 CAPACITY = 10_000.0
 """Prompt tokens a second of a busy pod."""
 REQUESTS = 10
-"""Of one decode pod. At 80 % it is meant to have eight."""
+"""Of one decode pod. At 70 % it is meant to have seven."""
 STEP = 15.0
 
 

@@ -1,0 +1,1 @@
+"""A fleet of prefill and decode pods under a recorded load, simulated event by event."""

@@ -1,0 +1,214 @@
+"""Replicas follow what a real Prometheus says of the engines."""
+
+from __future__ import annotations
+
+import http.server
+import json
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from testbed import processes, programs, wait
+from testbed.controlplane.bed import free_ports
+from tests.controlplane.operator_process import OperatorProcess
+from tests.controlplane.world import SECONDS, World, spec
+
+SCALING = {
+    "decode": {"maxReplicas": 3},
+    "prefill": {"maxReplicas": 3},
+    "scaleDownSeconds": 0,
+    "warmUpSeconds": 0,
+}
+IDLE = """\
+vllm:num_requests_running 0
+vllm:num_requests_waiting 0
+vllm:prompt_tokens_by_source_total{source="local_compute"} 0
+vllm:request_queue_time_seconds_count 0
+vllm:request_queue_time_seconds_bucket{le="+Inf"} 0
+vllm:time_to_first_token_seconds_count 0
+vllm:inter_token_latency_seconds_count 0
+oasis_pages_selected_total 0
+oasis_pages_resident_total 0
+oasis_attention_mass_recall_sum 0
+oasis_attention_mass_recall_count 0
+oasis_exports_outstanding 0
+oasis_export_oldest_age_seconds 0
+oasis_link_bandwidth_bytes_per_second{link="host_fast"} 1e10
+oasis_link_bandwidth_bytes_per_second{link="network"} -1
+"""
+
+
+@dataclass
+class Engines:
+    """Metrics of every pod, and the Prometheus that scrapes them."""
+
+    port: int
+    folder: Path
+    url: str = ""
+    exposition: dict[str, str] = field(default_factory=dict)
+    """By component."""
+
+    def scrape(self, world: World, name: str) -> None:
+        """Have every pod there is scraped under its name."""
+        targets = [
+            {
+                "targets": [f"127.0.0.1:{self.port}"],
+                "labels": {
+                    "__metrics_path__": f"/{component}",
+                    "namespace": world.namespace,
+                    "pod": pod["metadata"]["name"],
+                },
+            }
+            for component in ("prefill", "decode")
+            for pod in world.pods(name, component)
+        ]
+        fresh = self.folder / "targets.new"
+        fresh.write_text(json.dumps(targets))
+        fresh.replace(self.folder / "targets.json")
+
+
+@pytest.fixture
+def engines(tmp_path: Path) -> Iterator[Engines]:
+    found = Engines(0, tmp_path, exposition={"prefill": IDLE, "decode": IDLE})
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("Content-Type", "text/plain; version=0.0.4")
+            self.end_headers()
+            self.wfile.write(found.exposition[self.path.strip("/")].encode())
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Scrapes are not worth a line."""
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    found.port = server.server_port
+    (tmp_path / "targets.json").write_text("[]")
+    job = {
+        "job_name": "pods",
+        "file_sd_configs": [{"files": ["targets.json"], "refresh_interval": "1s"}],
+    }
+    config = {"global": {"scrape_interval": "1s"}, "scrape_configs": [job]}
+    (tmp_path / "config.yml").write_text(json.dumps(config))
+    (port,) = free_ports(1)
+    started = processes.spawn(
+        "prometheus",
+        [
+            programs.find(["prometheus"])["prometheus"],
+            f"--config.file={tmp_path / 'config.yml'}",
+            f"--storage.tsdb.path={tmp_path / 'data'}",
+            f"--web.listen-address=127.0.0.1:{port}",
+        ],
+        tmp_path / "prometheus.log",
+    )
+    try:
+        found.url = f"http://127.0.0.1:{port}"
+        wait.until(lambda: wait.answers(f"{found.url}/-/ready"), "Prometheus", SECONDS)
+        yield found
+    finally:
+        processes.stop(started)
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def test_load_adds_pods_and_its_end_takes_them_away(
+    world: World, engines: Engines, start_operator: Callable[..., OperatorProcess]
+) -> None:
+    operator = start_operator("one", OASIS_PROMETHEUS_URL=engines.url).until_leading()
+    world.apply("chat", spec(autoscaling=SCALING, engine={"maxNumSeqs": 10}))
+    world.until_ready("chat")
+    held = world.until_condition("chat", "ScalingActive", "False", "NoData")
+    assert "requests of decode" in held["message"]
+
+    def until_pods(prefill: int, decode: int) -> None:
+        def so_many() -> bool:
+            engines.scrape(world, "chat")
+            found = (len(world.pods("chat", "prefill")), len(world.pods("chat", "decode")))
+            return found == (prefill, decode)
+
+        wait.until(so_many, f"{prefill} prefill and {decode} decode pods", SECONDS)
+
+    until_pods(1, 1)
+    world.until_condition("chat", "ScalingActive", "True", "Deciding")
+    engines.exposition["decode"] = IDLE.replace("running 0", "running 14")
+    until_pods(1, 2)
+    world.until_ready("chat")
+    told = [event for event in world.events("chat") if event["reason"] == "Autoscaled"]
+    assert "decode from 1 to 2 pods (Load)" in told[0]["message"]
+    exposition = operator.exposition()
+    where = f'oasiskv_deployment="chat",oasiskv_namespace="{world.namespace}"'
+    assert f'oasis_desired_replicas{{{where},role="decode"}} 2.0' in exposition
+    assert f'oasis_scale_decisions_total{{{where},reason="Load",role="decode"}}' in exposition
+    engines.exposition["decode"] = IDLE
+    until_pods(1, 1)
+
+
+EXTERNAL = {"owner": "external"}
+
+
+def scaled(world: World, name: str) -> tuple[int | None, int | None]:
+    """Desired and current replicas of a role, as far as they are written."""
+    body = world.get("oasisrole", name)
+    return body.get("spec", {}).get("replicas"), body.get("status", {}).get("replicas")
+
+
+@pytest.mark.usefixtures("operator")
+def test_an_external_owner_scales_a_role_under_a_name_that_stays(world: World) -> None:
+    world.apply("chat", spec(autoscaling=EXTERNAL, decode={"replicas": 2}))
+    world.until_ready("chat")
+    world.until_condition("chat", "ScalingActive", "Unknown", "ExternalOwner")
+    wait.until(lambda: scaled(world, "chat-decode") == (2, 2), "the first replicas", SECONDS)
+    world.kubectl("scale", "oasisrole/chat-decode", "--replicas=3")
+    wait.until(lambda: scaled(world, "chat-decode") == (3, 3), "three pods", SECONDS)
+    assert len(world.pods("chat", "decode")) == 3
+    world.apply("chat", spec(autoscaling=EXTERNAL, image="runtime:next"))
+    world.until_ready("chat")
+    wait.until(lambda: scaled(world, "chat-decode") == (3, 3), "the same three", SECONDS)
+
+
+@pytest.mark.usefixtures("operator")
+def test_a_horizontal_pod_autoscaler_scales_a_role(world: World) -> None:
+    world.apply("chat", spec(autoscaling=EXTERNAL))
+    world.until_ready("chat")
+    wait.until(lambda: scaled(world, "chat-decode") == (1, 1), "the first replicas", SECONDS)
+    world.kubectl(
+        "apply",
+        "-f",
+        "-",
+        manifest={
+            "apiVersion": "autoscaling/v2",
+            "kind": "HorizontalPodAutoscaler",
+            "metadata": {"name": "decode"},
+            "spec": {
+                "scaleTargetRef": {
+                    "apiVersion": "oasiskv.io/v1alpha1",
+                    "kind": "OasisRole",
+                    "name": "chat-decode",
+                },
+                "minReplicas": 3,
+                "maxReplicas": 5,
+                "metrics": [
+                    {
+                        "type": "Resource",
+                        "resource": {
+                            "name": "cpu",
+                            "target": {"type": "AverageValue", "averageValue": "1"},
+                        },
+                    }
+                ],
+            },
+        },
+    )
+    wait.until(lambda: len(world.pods("chat", "decode")) == 3, "the autoscaler's least", SECONDS)
+    able = [
+        condition
+        for condition in world.get("hpa", "decode")["status"]["conditions"]
+        if condition["type"] == "AbleToScale"
+    ]
+    assert able[0]["status"] == "True"
