@@ -14,7 +14,7 @@ from oasis_operator.autoscaling.trend import queue_growth, rise
 BUSY_TARGET = 0.7
 """Share of the time that a prefill pod is meant to be busy: prompts differ by two orders of
 magnitude, so queues grow long well before pods are always busy."""
-REQUESTS_TARGET = 0.8
+REQUESTS_TARGET = 0.7
 """Share of the requests that a decode pod carries which it is meant to have."""
 LINK_TARGET = 0.7
 """Of a link's bandwidth. The engine's own cap stops prefetching at 0.8: a link in use beyond this

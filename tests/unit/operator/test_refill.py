@@ -18,5 +18,6 @@ async def test_a_cluster_without_claims_has_the_other_kinds() -> None:
     assert await child_kinds(Cluster()) == CHILDREN
 
 
-async def test_a_cluster_with_claims_has_their_templates_too() -> None:
-    assert await child_kinds(Cluster("resource.k8s.io")) == (*CHILDREN, *OPTIONAL_CHILDREN)
+async def test_a_cluster_with_claims_and_our_roles_has_these_too() -> None:
+    everything = {kind.group for kind in OPTIONAL_CHILDREN}
+    assert await child_kinds(Cluster(*everything)) == (*CHILDREN, *OPTIONAL_CHILDREN)

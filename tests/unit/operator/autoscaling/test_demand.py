@@ -60,23 +60,23 @@ def test_pods_that_nothing_needed_for_the_window_go() -> None:
 
 @pytest.mark.parametrize(("hit", "pods"), [(1.0, 4), (0.95, 4), (0.6, 6), (0.2, 8)])
 def test_a_decode_pod_carries_less_the_more_pages_it_misses(hit: float, pods: int) -> None:
-    found = decided(fleet(decode=decode(4, requests=32), hit=Ratio(hit, 1.0)))
+    found = decided(fleet(decode=decode(4, requests=28), hit=Ratio(hit, 1.0)))
     assert found.decode.replicas == pods
 
 
 def test_a_better_hit_rate_than_planned_saves_a_pod() -> None:
-    busy = decode(10, requests=78)
+    busy = decode(10, requests=68)
     planned = decided(fleet(decode=busy, hit=Ratio(0.95, 1.0)))
     better = decided(fleet(decode=busy, hit=Ratio(1.0, 1.0)))
     assert planned.decode.replicas == 10
     assert better.decode.replicas == 10
-    lighter = decode(10, requests=66)
+    lighter = decode(10, requests=57.75)
     assert decided(fleet(decode=lighter, hit=Ratio(0.95, 1.0))).decode.replicas == 10
     assert decided(fleet(decode=lighter, hit=Ratio(1.0, 1.0))).decode.replicas == 9
 
 
 def test_requests_decoded_densely_count_into_what_a_pod_carries() -> None:
-    found = decided(fleet(decode=decode(4, requests=32), dense=Ratio(1.0, 1.0)))
+    found = decided(fleet(decode=decode(4, requests=28), dense=Ratio(1.0, 1.0)))
     assert found.decode.replicas == 7
 
 

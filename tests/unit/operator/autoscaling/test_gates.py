@@ -104,7 +104,7 @@ def test_waiting_says_nothing_while_pods_that_were_asked_for_are_not_warm() -> N
 
 
 def test_a_small_excess_is_tolerated() -> None:
-    found = decided(fleet(decode=decode(10, requests=84)))
+    found = decided(fleet(decode=decode(10, requests=74)))
     assert (found.decode.replicas, found.decode.reason) == (10, Reason.WITHIN_TOLERANCE)
 
 
@@ -173,14 +173,14 @@ def test_a_role_gives_pods_to_the_other_when_the_budget_is_short() -> None:
 
 
 def test_the_ratio_raises_the_role_that_is_behind() -> None:
-    found = decided(fleet(decode=decode(1, requests=30)), spec(least_ratio=RATIO_1_TO_2))
+    found = decided(fleet(decode=decode(1, requests=26)), spec(least_ratio=RATIO_1_TO_2))
     assert pair(found) == (2, 4)
     assert found.prefill is not None
     assert found.prefill.reason is Reason.RATIO
 
 
 def test_pods_that_stay_pending_are_given_up_and_told() -> None:
-    role = decode(2, requests=40)
+    role = decode(2, requests=35)
     stuck = fleet(decode=replace(role, replicas=5, pending_seconds=700.0))
     found = decided(stuck)
     assert (found.decode.replicas, found.decode.reason) == (2, Reason.PENDING_TOO_LONG)
@@ -188,7 +188,7 @@ def test_pods_that_stay_pending_are_given_up_and_told() -> None:
 
 
 def test_pods_that_were_given_up_are_tried_again_later() -> None:
-    role = decode(2, requests=40)
+    role = decode(2, requests=35)
     stuck = fleet(decode=replace(role, replicas=5, pending_seconds=700.0))
     history = decided(stuck).history
     reverted = fleet(decode=role)
@@ -197,7 +197,7 @@ def test_pods_that_were_given_up_are_tried_again_later() -> None:
 
 
 def test_pods_that_are_pending_for_a_moment_are_waited_for() -> None:
-    role = decode(2, requests=40)
+    role = decode(2, requests=35)
     starting = fleet(decode=replace(role, replicas=5, pending_seconds=60.0))
     assert decided(starting).decode.replicas == 5
 
