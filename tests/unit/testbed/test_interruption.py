@@ -26,8 +26,8 @@ import signal
 signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 def make(folder):
-    # A program that writes into the entry for as long as it lives.
-    script = "echo $$ > pid; while true; do date >> half; sleep 0.05; done"
+    # A program that writes into the entry for as long as it lives, or until it is told to finish.
+    script = "echo $$ > pid; until [ -e ../finish ]; do date >> half; sleep 0.05; done"
     progress.run(["sh", "-c", script], folder.parent / "log", cwd=folder)
 
 demo.demo = lambda: cache.entry("kind", "name", "0" * 12, make)
@@ -35,15 +35,19 @@ sys.exit(cli.main(["demo"]))
 """
 
 
-def begin(cache: Path) -> tuple[subprocess.Popen[str], Path, int]:
-    """A run that is in the middle of an entry: it, the entry's folder, the program's id."""
-    run = subprocess.Popen(
+def start(cache: Path) -> subprocess.Popen[str]:
+    return subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(RUN)],
         env={**os.environ, "OASISKV_CACHE": str(cache)},
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
     )
+
+
+def begin(cache: Path) -> tuple[subprocess.Popen[str], Path, int]:
+    """A run that is in the middle of an entry: it, the entry's folder, the program's id."""
+    run = start(cache)
     folder = cache / "kind" / f"name-{'0' * 12}"
     deadline = time.monotonic() + END_SECONDS
     while not (folder / "half").exists():
@@ -87,6 +91,20 @@ def test_a_run_that_is_killed_takes_its_program_with_it(tmp_path: Path) -> None:
     run.communicate()
     until_gone(program)
     assert not (folder / ".complete").exists()
+
+
+def test_a_second_run_waits_for_the_first_and_makes_nothing_twice(tmp_path: Path) -> None:
+    first, folder, program = begin(tmp_path)
+    second = start(tmp_path)
+    assert second.stderr is not None
+    assert second.stderr.readline() == "waiting for another run to be done with name\n"
+    (folder.parent / "finish").touch()
+    assert first.wait(END_SECONDS) == 0
+    _, said = second.communicate(timeout=END_SECONDS)
+    assert (second.returncode, said) == (0, "")
+    assert int((folder / "pid").read_text()) == program
+    assert first.stderr is not None
+    first.stderr.close()
 
 
 def test_a_program_that_the_disk_fails_gets_the_remedy_for_that(tmp_path: Path) -> None:
