@@ -1,13 +1,28 @@
 from __future__ import annotations
 
-from collections.abc import Callable
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from threading import Thread
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from oasis_runtime.contract import DRAIN_QUIET_SECONDS, DRAIN_SETTLE_SECONDS, Metric, Role
-from oasis_runtime.serve.drain import ANSWERED, RUNNING, Drain, Samples, Seen, drain, parse
+from oasis_runtime.serve.drain import (
+    ANSWERED,
+    RUNNING,
+    Drain,
+    Samples,
+    Seen,
+    addresses,
+    drain,
+    look,
+    main,
+    parse,
+)
 
 LIMIT = 600.0
 IDLE: Samples = {ANSWERED: 7.0}
@@ -117,3 +132,69 @@ def test_metrics_are_summed_over_their_labels() -> None:
     )
     found = parse(text, [*RUNNING, Metric.EXPORTS])
     assert found == {RUNNING[0]: 3.0, Metric.EXPORTS: 4.0}
+
+
+@contextmanager
+def engine(text: str) -> Iterator[int]:
+    """Something that publishes metrics; its port."""
+
+    class Answer(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200 if self.path == "/metrics" else 404)
+            self.end_headers()
+            self.wfile.write(text.encode())
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = HTTPServer(("127.0.0.1", 0), Answer)
+    thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    try:
+        yield server.server_port
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def test_an_engine_is_known_by_its_metrics() -> None:
+    with engine(f"{RUNNING[0]} 1.0\n") as port:
+        seen = look(port, None)
+        assert seen.listening
+        assert not seen.idle
+
+
+def test_prefill_engines_are_all_that_a_name_means() -> None:
+    with engine(f"{RUNNING[0]} 1.0\n") as port:
+        assert not look(port, "localhost").none_prefills
+
+
+@pytest.mark.parametrize(("answer", "none"), [(socket.EAI_NONAME, True), (socket.EAI_AGAIN, False)])
+def test_a_name_that_is_gone_means_none_and_a_silent_name_server_nothing(
+    monkeypatch: pytest.MonkeyPatch, answer: int, none: bool
+) -> None:
+    def resolve(*_: object, **__: object) -> None:
+        raise socket.gaierror(answer, "said the name server")
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolve)
+    assert (addresses_of("chat-prefill.team.svc") == []) is none
+
+
+def addresses_of(name: str) -> list[str] | None:
+    try:
+        return addresses(name, 8000)
+    except OSError:
+        return None
+
+
+def test_a_port_that_refuses_is_told_from_one_that_is_slow() -> None:
+    with engine("") as port:
+        pass
+    assert not look(port, None).listening
+
+
+def test_it_returns_at_once_where_no_engine_serves() -> None:
+    with engine("") as port:
+        pass
+    main(["--role", "decode", "--port", str(port), "--limit", "60"])
