@@ -4,6 +4,7 @@ import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
 from threading import Thread
 
 import pytest
@@ -25,6 +26,8 @@ from oasis_runtime.serve.drain import (
 )
 
 LIMIT = 600.0
+EXPOSITIONS = Path(__file__).parents[1] / "chart" / "expositions"
+"""As real engines wrote them."""
 IDLE: Samples = {ANSWERED: 7.0}
 BUSY: Samples = {RUNNING[0]: 1.0, ANSWERED: 7.0}
 QUEUED: Samples = {RUNNING[1]: 1.0, ANSWERED: 7.0}
@@ -132,6 +135,12 @@ def test_metrics_are_summed_over_their_labels() -> None:
     )
     found = parse(text, [*RUNNING, Metric.EXPORTS])
     assert found == {RUNNING[0]: 3.0, Metric.EXPORTS: 4.0}
+
+
+@pytest.mark.parametrize("role", ["prefill", "decode"])
+def test_real_engines_publish_what_it_looks_at(role: str) -> None:
+    names = {*RUNNING, ANSWERED, Metric.EXPORTS}
+    assert parse((EXPOSITIONS / f"{role}.prom").read_text(), names).keys() == names
 
 
 @contextmanager
