@@ -44,7 +44,8 @@ from bench.fleet.workload import trace
 
 GPUS = 20
 """Of the cluster: enough for the peak of any of the workloads if both roles get what they need."""
-START = Replicas(8, 3)
+START = Replicas(12, 4)
+"""Enough for the first minutes of every workload."""
 SAME = 1.02
 """GPU-hours up to this ratio count as the same."""
 OURS = "operator"
