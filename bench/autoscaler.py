@@ -55,7 +55,7 @@ HPA_MOST = (Replicas(16, 4), Replicas(15, 5), Replicas(13, 7))
 """``maxReplicas`` of prefill and decode: together the cluster, or two HorizontalPodAutoscalers that
 know nothing of each other may take it all for one role."""
 HPAS: dict[str, tuple[Metric, tuple[float, ...], tuple[float, ...]]] = {
-    "HPA on CPU": (cores, (0.55, 0.6, 0.65, 0.7), (1.05, 1.08)),
+    "HPA on CPU": (cores, (0.55, 0.6, 0.65, 0.7), (1.0, 1.05)),
     "HPA on queue": (waiting, (0.3, 0.6), (0.1,)),
     "HPA on queue and batch": (in_flight, (1.0, 1.3, 1.7), (12, 16)),
 }
