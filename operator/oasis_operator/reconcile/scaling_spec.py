@@ -47,9 +47,11 @@ def replicas_of(od: OasisDeployment) -> Replicas:
 
 
 def with_replicas(od: OasisDeployment, replicas: Replicas) -> OasisDeployment:
-    """As if the user had written these numbers."""
+    """As if the user had written these numbers; a role that is new keeps what was written."""
     roles = {
-        plan.component.value: plan.spec.model_copy(update={"replicas": replicas[plan.component]})
+        plan.component.value: plan.spec.model_copy(
+            update={"replicas": replicas.get(plan.component, plan.spec.replicas)}
+        )
         for plan in role_plans(od)
     }
     return replace(od, spec=od.spec.model_copy(update=roles))

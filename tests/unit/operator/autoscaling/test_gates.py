@@ -217,3 +217,15 @@ def test_bounds_that_allow_nothing_hold_and_say_so() -> None:
     assert pair(found) == (1, 1)
     assert found.held is not None
     assert found.held.reason == "Infeasible"
+
+
+def test_a_role_that_does_not_serve_yet_is_not_decided_about() -> None:
+    found = decided(fleet(prefill=None), spec())
+    assert found.prefill is None
+    assert found.decode.replicas == 1
+
+
+def test_a_role_that_is_going_is_not_decided_about() -> None:
+    found = decided(fleet(), spec(prefill=None))
+    assert found.prefill is None
+    assert found.decode.replicas == 1

@@ -62,6 +62,17 @@ def test_decided_replicas_are_as_if_they_were_written() -> None:
     assert built(decided).rollout.target == built(od()).rollout.target
 
 
+def test_a_role_that_came_since_the_decision_has_the_replicas_that_were_written() -> None:
+    found = with_replicas(od(), {Component.DECODE: 5})
+    assert replicas_of(found) == {Component.PREFILL: 1, Component.DECODE: 5}
+
+
+def test_a_role_that_went_since_the_decision_stays_gone() -> None:
+    alone = deployment(prefill=None, autoscaling={"decode": {"maxReplicas": 8}})
+    found = with_replicas(alone, {Component.PREFILL: 3, Component.DECODE: 5})
+    assert replicas_of(found) == {Component.DECODE: 5}
+
+
 def test_replicas_of_another_time_come_into_the_bounds() -> None:
     found = within_bounds({Component.PREFILL: 9, Component.DECODE: 1}, obeyed())
     assert found == {Component.PREFILL: 4, Component.DECODE: 2}
