@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from charts.dashboards.model import Dashboard, Panel, Query, Row
+from charts.dashboards.model import RATE, Dashboard, Panel, Query, Row
 from charts.dashboards.promql import CHOICE, DECODE, HERE, PREFILL, TOLD, quantile, rate, share
 
 LOAD = Row(
@@ -100,7 +100,33 @@ DECISIONS = Row(
                 ),
             ],
             "Pods by role.",
-            width=24,
+            width=12,
+        ),
+        Panel(
+            "Decided on",
+            [Query(f"oasis_desired_replicas{{{TOLD}}}", "{{role}}")],
+            "Pods that scaling decided on. Empty where something else scales.",
+            width=12,
+        ),
+        Panel(
+            "Decisions by reason",
+            [
+                Query(
+                    f"sum by (role, reason) "
+                    f"(increase(oasis_scale_decisions_total{{{TOLD}}}{RATE}))",
+                    "{{role}}: {{reason}}",
+                )
+            ],
+            "Changes. docs/autoscaling.md explains the reasons.",
+            width=12,
+            stacked=True,
+        ),
+        Panel(
+            "ScalingActive",
+            [Query(f'oasis_deployment_condition{{{TOLD},type="ScalingActive"}}', "{{type}}")],
+            "1 while decisions are made from fresh data; 0 while replicas are held, and the "
+            "condition says why.",
+            width=12,
         ),
     ],
 )

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from oasis_operator.metrics import OperatorMetrics
 from oasis_operator.signals.queries import fleet_queries, queries
 from oasis_runtime.contract import Metric
 from testbed import versions
@@ -106,9 +107,11 @@ def test_the_operator_asks_for_what_exists(parser: Parser, asked: Any) -> None:
     assert {query: bad for query in found if (bad := parser.problems(query))} == {}
 
 
-def test_every_metric_of_the_engine_is_shown_somewhere() -> None:
+def test_every_metric_of_engine_and_operator_is_shown_somewhere() -> None:
     shown = " ".join(expr for path in DASHBOARDS for expr, _ in in_dashboard(path))
-    assert {metric.value for metric in Metric if metric.value not in shown} == set()
+    operator = {family.name for family in OperatorMetrics().registry.collect()}
+    ours = {metric.value for metric in Metric} | {n for n in operator if n.startswith("oasis_")}
+    assert {name for name in ours if name not in shown} == set()
 
 
 def test_the_table_of_metrics_has_the_labels_that_the_engine_gives() -> None:
