@@ -35,6 +35,7 @@ def _shuffled(numa_nodes: int) -> Machine:
 
 MACHINES = (
     *map(_shuffled, (2, 4, 8)),
+    Machine("big", gpus=[0] * 8, nics=[0] * 8),
     Machine("crossed", gpus=[0, 0], nics=[1, 1], cpus=[0, 0, 1, 1]),
     Machine("silent", gpus=[0, 1], nics=[-1, -1], cpus=[0, 0, 1, 1]),
 )
@@ -169,6 +170,18 @@ def test_pods_that_wait_for_devices_in_use_are_told_apart(world: World) -> None:
     found = world.until_condition("chat", "DecodeReady", "False", "DevicesInUse")
     assert "2 of 3 decode pods are ready" in found["message"]
     assert "cannot allocate all claims" in found["message"]
+
+
+def test_a_large_claim_waits_outside_the_scheduler_until_its_devices_are_free(
+    world: World,
+) -> None:
+    world.apply("small", on("big", {"gpu": {}, "nic": {}}))
+    world.until_ready("small")
+    world.apply("chat", on("big", {"gpu": {"count": 8}, "nic": {"count": 8}}))
+    world.until_condition("chat", "DecodeReady", "False", "DevicesInUse")
+    assert world.owned("pods", "chat") == []
+    world.kubectl("delete", "odep", "small")
+    world.until_ready("chat")
 
 
 def test_another_claim_is_another_template_and_the_old_one_goes(world: World) -> None:

@@ -151,6 +151,21 @@ def test_an_override_that_the_api_server_refuses_is_told(world: World) -> None:
     world.until_ready("chat")
 
 
+def test_a_field_that_the_api_server_drops_in_silence_is_told(world: World) -> None:
+    # Kubernetes 1.34 has ImageVolume off, and what is left of the volume is an empty folder.
+    world.apply("chat", spec(model={"imageVolume": {"reference": "models/tiny:1"}}))
+    found = world.until_condition("chat", "Ready", "False", "ApplyRefused")
+    assert "did not keep spec.template.spec.volumes.4.image" in found["message"]
+
+
+def test_any_text_reaches_the_pod(world: World) -> None:
+    text = "\U0001f980 \u0085\u2028 \\ud83e"
+    override = {"metadata": {"annotations": {"note": text}}}
+    world.apply("chat", spec(decode={"podTemplate": override}))
+    pod = world.until_pod("chat", "decode")
+    assert pod["metadata"]["annotations"]["note"] == text
+
+
 def test_an_object_of_somebody_else_is_not_taken_over(world: World) -> None:
     ports = [{"name": "http", "port": 1, "targetPort": 1}]
     theirs = {

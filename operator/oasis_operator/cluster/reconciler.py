@@ -25,11 +25,17 @@ from oasis_operator.desired.build import Desired, Images, desired
 from oasis_operator.desired.limits import UNBOUNDED, limits_of
 from oasis_operator.desired.metadata import Component, Manifest
 from oasis_operator.desired.override import OverrideError
-from oasis_operator.desired.placement import Placements, needs_inventory, placements
+from oasis_operator.desired.placement import (
+    Placements,
+    needs_claims,
+    needs_inventory,
+    placements,
+)
 from oasis_operator.desired.revision_state import goal_of
 from oasis_operator.desired.rollout import decide_rollout
 from oasis_operator.reconcile.conditions import READY, Draft, newly_alarming
 from oasis_operator.reconcile.decisions import Decision, decisions
+from oasis_operator.reconcile.dropped import dropped
 from oasis_operator.reconcile.observed import ObjectKey, Observed
 from oasis_operator.reconcile.pause import paused
 from oasis_operator.reconcile.placement_condition import UNSCHEDULABLE, withheld
@@ -120,12 +126,12 @@ class Reconciler:
         if not needs_inventory(od):
             return None
         stuck = any(p.problem and p.problem.reason == UNSCHEDULABLE for p in observed.pods)
-        return await self._devices.inventory(with_claims=stuck)
+        return await self._devices.inventory(with_claims=stuck or needs_claims(od))
 
     def _wanted(self, od: OasisDeployment, observed: Observed, placed: Placements) -> Desired:
-        # Room is made for pods only where there will be some.
-        held = any(placement.hold for placement in placed.values())
-        limits = UNBOUNDED if held else limits_of(od)
+        # Room is made only for pods that there can be.
+        hopeless = any(placement.hold and placement.obstacle for placement in placed.values())
+        limits = UNBOUNDED if hopeless else limits_of(od)
         wanted = desired(
             od,
             self._images(od, observed),
@@ -148,6 +154,7 @@ class Reconciler:
 
     async def _apply(self, key: Key, wanted: Desired, observed: Observed) -> None:
         todo = plan(wanted.objects, wanted.rollout, observed.objects)
+        lost = []
         for manifest in todo.apply:
             name = ObjectKey.of(manifest)
             try:
@@ -160,6 +167,9 @@ class Reconciler:
                 )
             self._store.keep_object(live)
             log.info("applied %s %s", name.kind, name.name)
+            field = dropped(manifest, live)
+            if field is not None:
+                lost.append(f"{name.kind} {name.name}: the API server did not keep {field}")
         for name, replicas in todo.scale.items():
             kind = CHILD_BY_KIND[name.kind]
             live = await self._server.scale(kind, key.namespace, name.name, replicas)
@@ -169,6 +179,10 @@ class Reconciler:
             await self._server.delete(CHILD_BY_KIND[name.kind], key.namespace, name.name)
             self._store.forget_object(key, name)
             log.info("deleted %s %s", name.kind, name.name)
+        if lost:
+            raise RefusedError(
+                422, f"{'; '.join(lost)}: its feature may be off, or a webhook changes it"
+            )
 
     async def _report(
         self, key: Key, scaled: Scaled, wanted: Desired, placed: Placements

@@ -20,11 +20,16 @@ from oasis_operator.cluster.errors import (
 )
 from oasis_operator.cluster.kinds import ResourceKind
 from oasis_operator.cluster.limiter import Limiter, Priority
+from oasis_operator.cluster.yaml_body import yaml_body
 from oasis_operator.desired.metadata import Manifest
 from oasis_operator.metrics import OperatorMetrics
 
 REQUEST_TIMEOUT_SECONDS = 10.0
 METADATA_ONLY = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+APPLY = "application/apply-patch+yaml; charset=utf-8"
+"""With the character set, for without it the client would escape the text once more."""
+MISTYPED = "failed to create typed patch object"
+"""How the server begins its words, with status 500, about a field of another type."""
 FIELD_MANAGER = "oasiskv-operator"
 # Of its own, so that applying the spec never takes the status away, and the other way round.
 STATUS_MANAGER = "oasiskv-operator-status"
@@ -58,7 +63,7 @@ class ApiServer:
             kind.path(metadata["namespace"], metadata["name"]),
             body,
             {"fieldManager": FIELD_MANAGER, "force": str(force).lower()},
-            content="application/apply-patch+yaml",
+            content=APPLY,
         )
 
     async def apply_status(self, kind: ResourceKind, body: Manifest) -> Manifest:
@@ -71,7 +76,7 @@ class ApiServer:
             kind.path(metadata["namespace"], metadata["name"], "status"),
             body,
             {"fieldManager": STATUS_MANAGER, "force": "true"},
-            content="application/apply-patch+yaml",
+            content=APPLY,
         )
 
     async def scale(self, kind: ResourceKind, namespace: str, name: str, replicas: int) -> Manifest:
@@ -158,13 +163,14 @@ class ApiServer:
         accept: str = "application/json",
     ) -> Manifest:
         headers = {"Accept": accept, "Content-Type": content}
+        payload = yaml_body(body) if content == APPLY else body
         try:
             request = await self._client.param_serialize(
                 method,
                 path,
                 query_params=list(query.items()),
                 header_params=headers,
-                body=body,
+                body=payload,
                 auth_settings=["BearerToken"],
             )
             response = await self._client.call_api(
@@ -188,7 +194,7 @@ class ApiServer:
             return TooManyRequestsError(message, delay)
         if "NamespaceTerminating" in causes:
             return NamespaceTerminatingError(message)
-        if status in _REFUSALS:
+        if status in _REFUSALS or message.startswith(MISTYPED):
             return RefusedError(status, message)
         return ApiError(status, message)
 

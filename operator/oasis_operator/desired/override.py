@@ -54,7 +54,8 @@ class _PodSpec(_Read):
 
 
 class _Metadata(_Read):
-    labels: dict[str, Any]
+    labels: dict[str, str]
+    annotations: dict[str, str] | None = None
 
 
 class _Template(_Read):

@@ -36,7 +36,8 @@ class Placement:
     why: str
     obstacle: Obstacle | None = None
     hold: bool = False
-    """Pods made now could never run as the spec demands, and would only be in the way."""
+    """Pods made now would only be in the way: they can never run as the spec demands, or not
+    before others go."""
     waiting: Obstacle | None = None
     """Why pods that are there may have to wait for their devices."""
 
@@ -69,6 +70,12 @@ def needs_inventory(od: OasisDeployment) -> bool:
         role.spec.devices is not None and numa_settings(od, role).mode != "kubelet"
         for role in role_plans(od)
     )
+
+
+def needs_claims(od: OasisDeployment) -> bool:
+    """Whether a role can be placed only with knowledge of what is taken now."""
+    requests = (claim_request(role.spec, numa_settings(od, role)) for role in role_plans(od))
+    return any(request is not None and request.large for request in requests)
 
 
 def _placement(
@@ -132,10 +139,11 @@ def _by_claim(
         )
         return Placement("dra", why, Obstacle(NOT_SERVED, message), hold=True)
     tied, loose = probe(found, request), probe(found, request.unconstrained())
-    hold = loose.unsatisfiable or (tied.unsatisfiable and settings.policy == "required")
+    hopeless = loose.unsatisfiable or (tied.unsatisfiable and settings.policy == "required")
     worst = loose if loose.unsatisfiable else tied
-    obstacle = _obstacle(role, worst, hold) if worst.unsatisfiable else None
+    obstacle = _obstacle(role, worst, hopeless) if worst.unsatisfiable else None
     waiting = _obstacle(role, tied, True) if tied.verdict is Verdict.BUSY else None
+    hold = hopeless or (waiting is not None and request.large)
     return Placement("dra", why, obstacle, hold, waiting)
 
 

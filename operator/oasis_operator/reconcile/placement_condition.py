@@ -32,14 +32,10 @@ def with_placement(draft: Draft, placement: Placement) -> Draft:
     """A role's condition, with the reason why its pods cannot be placed."""
     if draft.status == "True":
         return draft
-    if placement.hold and placement.obstacle is not None:
-        return replace(
-            draft,
-            reason=placement.obstacle.reason,
-            message=f"no pods are made: {placement.obstacle.message}",
-            alarming=True,
-        )
     known = placement.obstacle or placement.waiting
+    if placement.hold and known is not None:
+        told = f"no pods are made: {known.message}"
+        return replace(draft, reason=known.reason, message=told, alarming=True)
     if draft.reason == UNSCHEDULABLE and known is not None:
         return replace(draft, reason=known.reason, message=f"{draft.message}; {known.message}")
     return draft

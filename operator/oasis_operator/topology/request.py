@@ -8,6 +8,12 @@ PCIE_ROOT = "resource.kubernetes.io/pcieRoot"
 """Published by drivers that follow KEP-4381's list of standard attributes."""
 
 
+LARGE_CLAIM = 12
+"""Devices beyond which a claim that nearly fits makes the scheduler search through all ways to
+allocate it, 10 s a try and for nobody else meanwhile: 8 GPUs with 8 adapters of which 7 are on
+their node do, 6 with 3 do not (measured with Kubernetes 1.34)."""
+
+
 @dataclass(frozen=True)
 class DeviceRequest:
     """``count`` devices of one class."""
@@ -32,6 +38,11 @@ class ClaimRequest:
 
     devices: tuple[DeviceRequest, ...]
     constraints: tuple[Constraint, ...] = ()
+
+    @property
+    def large(self) -> bool:
+        """Whether to look first, instead of letting the scheduler find out."""
+        return sum(item.count for item in self.devices) > LARGE_CLAIM
 
     def unconstrained(self) -> ClaimRequest:
         return ClaimRequest(self.devices)

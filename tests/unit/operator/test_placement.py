@@ -5,7 +5,12 @@ from typing import Any
 import pytest
 
 from oasis_operator.desired.metadata import Component
-from oasis_operator.desired.placement import Placement, needs_inventory, placements
+from oasis_operator.desired.placement import (
+    Placement,
+    needs_claims,
+    needs_inventory,
+    placements,
+)
 from oasis_operator.topology.inventory import Inventory, inventory
 from testbed.controlplane.fakedevices import Machine, device_classes, regular, resource_slices
 from tests.unit.operator.make import deployment
@@ -115,6 +120,20 @@ def test_what_is_in_use_is_waited_for() -> None:
     assert (choice.hold, choice.obstacle) == (False, None)
     assert choice.waiting is not None
     assert choice.waiting.reason == "DevicesInUse"
+
+
+def test_a_large_claim_is_held_until_its_devices_are_free() -> None:
+    eight = {"devices": {"gpu": {"count": 8}, "nic": {"count": 8}}}
+    found = cluster(Machine("n", gpus=[0] * 8, nics=[0] * 8))
+    busy = Inventory(found.devices, found.classes, taken=frozenset({found.devices[0].id}))
+    choice = placed(busy, eight, policy="required")
+    assert choice.hold
+    assert choice.obstacle is None
+    assert choice.waiting is not None
+    assert choice.waiting.reason == "DevicesInUse"
+    assert not placed(found, eight, policy="required").hold
+    assert needs_claims(deployment(decode=eight))
+    assert not needs_claims(deployment(decode={"devices": DEVICES}))
 
 
 KUBELET = {"mode": "kubelet", "policy": "required"}

@@ -52,6 +52,12 @@ def test_the_schedulers_words_get_the_reason_that_they_lack() -> None:
     assert with_placement(pending, FREE) == pending
 
 
+def test_what_is_held_for_devices_in_use_says_so() -> None:
+    busy = Placement("dra", "", hold=True, waiting=Obstacle("DevicesInUse", "in use"))
+    draft = with_placement(Draft(DECODE_READY, "False", "Creating", "being created"), busy)
+    assert (draft.reason, draft.message) == ("DevicesInUse", "no pods are made: in use")
+
+
 def test_alignment_that_was_measured_is_true_and_otherwise_the_obstacle_is_told() -> None:
     placed = {Component.DECODE: Placement("dra", "", OBSTACLE)}
     measured = Draft(NUMA_ALIGNED, "True", "Aligned", "aligned")
