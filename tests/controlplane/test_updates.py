@@ -95,6 +95,13 @@ def test_nothing_of_the_old_revision_goes_before_the_new_one_is_ready(world: Wor
     until_gone(world, old)
 
 
+def known(router: Manifest) -> str:
+    """The one revision whose pods a router looks for."""
+    words = router["spec"]["containers"][0]["args"]
+    (found,) = {w.partition("=")[2] for w in words if w.startswith("oasiskv.io/revision=")}
+    return str(found)
+
+
 def test_old_engines_stay_while_an_old_router_has_streams_to_finish(world: World) -> None:
     old = ready(world)
     engines = staying(of(world, old, "prefill")) | staying(of(world, old, "decode"))
@@ -103,20 +110,10 @@ def test_old_engines_stay_while_an_old_router_has_streams_to_finish(world: World
     assert serving(world) == new
     wait.until(lambda: not staying(of(world, old, "router")), "the old router to end", SECONDS)
     assert staying(of(world, old)) == engines
+    for revision in (old, new):
+        assert {known(pod) for pod in of(world, revision, "router").values()} == {revision}
     let_go(world, router)
     until_gone(world, old)
-
-
-def test_a_router_knows_pods_of_its_own_revision_only(world: World) -> None:
-    old = ready(world)
-    router = held_router(world, old)
-    new = ready(world, kv=NEXT)
-    for revision in (old, new):
-        for pod in of(world, revision, "router").values():
-            words = pod["spec"]["containers"][0]["args"]
-            found = {w.partition("=")[2] for w in words if w.startswith("oasiskv.io/revision=")}
-            assert found == {revision}
-    let_go(world, router)
 
 
 def test_going_back_before_the_switch_keeps_every_old_pod(world: World) -> None:
