@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from oasis_operator.api.resource import OasisDeployment
 from oasis_operator.desired.metadata import Component
+from oasis_operator.desired.roles import gpus_of, role_plans
 
 Amount = int | str
 """Pods, or a share of a role's replicas as ``"25%"``."""
@@ -15,14 +16,14 @@ Amount = int | str
 
 @dataclass(frozen=True)
 class Limits:
-    """Bounds of an update. ``budget`` is over all roles, in devices; ``None``: no bound."""
+    """Bounds of an update. ``budget`` is over all roles, in GPUs; ``None``: no bound."""
 
     surge: Amount
     """Pods that a role may have beyond its replicas; a share is rounded up."""
     unavailable: Amount
     """Replicas that a role may lack while it is updated; a share is rounded down."""
     devices: Mapping[Component, int] = field(default_factory=dict)
-    """Devices of one pod, by role."""
+    """GPUs of one pod, by role."""
     budget: int | None = None
 
     def ceiling(self, replicas: int) -> int:
@@ -46,10 +47,14 @@ UNBOUNDED = Limits(surge="100%", unavailable=0)
 
 def limits_of(od: OasisDeployment) -> Limits:
     """``Recreate`` is an update without room: no pod more, and none that must serve."""
-    updates = od.spec.updates
-    if updates.strategy == "Recreate":
-        return Limits(surge=0, unavailable="100%")
-    return Limits(surge=updates.max_surge, unavailable=updates.max_unavailable)
+    updates, scaling = od.spec.updates, od.spec.autoscaling
+    recreate = updates.strategy == "Recreate"
+    return Limits(
+        surge=0 if recreate else updates.max_surge,
+        unavailable="100%" if recreate else updates.max_unavailable,
+        devices={role.component: gpus_of(role.spec) for role in role_plans(od)},
+        budget=scaling.gpu_budget if scaling else None,
+    )
 
 
 def amount_of(amount: Amount, replicas: int, *, up: bool) -> int:

@@ -63,4 +63,5 @@ class Goal:
 def goal_of(od: OasisDeployment, revision: str) -> Goal:
     """The size that the spec of ``revision`` names."""
     replicas = {role.component: role.spec.replicas for role in role_plans(od)}
-    return Goal(revision, replicas, od.spec.router.replicas)
+    scaled = od.spec.autoscaling is not None
+    return Goal(revision, replicas, od.spec.router.replicas, elastic=scaled)

@@ -29,6 +29,11 @@ def role_plans(od: OasisDeployment) -> tuple[RolePlan, ...]:
     )
 
 
+def gpus_of(role: Role) -> int:
+    """What one pod takes from a budget of GPUs; without any it counts as one."""
+    return role.devices.gpu.count if role.devices and role.devices.gpu else 1
+
+
 def is_disaggregated(od: OasisDeployment) -> bool:
     """Whether prefill and decode run in pods of their own."""
     return od.spec.prefill is not None

@@ -156,8 +156,9 @@ def _why_blocked(goal: Goal, serving: RevisionState, limits: Limits) -> str:
     told = " and ".join(f"{count} {role}" for role, count in needs.items())
     if limits.budget is not None:
         return (
-            f"{told} pods of the new revision do not fit into {limits.budget} devices beside the "
-            "pods that must keep serving: raise spec.updates.maxUnavailable, or the budget"
+            f"{told} pods of the new revision do not fit into {limits.budget} GPUs beside the "
+            "pods that must keep serving: raise spec.updates.maxUnavailable or "
+            "spec.autoscaling.gpuBudget"
         )
     return (
         f"{told} pods of the new revision must be ready before it can take over, and do not fit "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from datetime import datetime
 
 from oasis_operator.desired.metadata import Component
 from oasis_operator.desired.model import MODEL_MOUNT
@@ -20,6 +21,7 @@ def role_condition(
     pods: Iterable[PodView],
     warnings: Mapping[str, str],
     model: str,
+    since: datetime,
 ) -> Draft:
     """The condition of one role.
 
@@ -29,6 +31,7 @@ def role_condition(
         pods: pods of that Deployment.
         warnings: pod uid -> the kubelet's last complaint about starting it.
         model: where the spec says that the model is.
+        since: pods that have not been ready from before then on are late.
     """
     kind = CONDITION_TYPE[component]
     if view is None:
@@ -64,8 +67,9 @@ def role_condition(
                 f"{count}; pod {pod.name} cannot start: {warnings[pod.uid]} (model: {model})",
                 True,
             )
-    if view.deadline_exceeded:
-        silent = ", ".join(pod.name for pod in waiting) or "none was created"
+    late = [pod for pod in waiting if pod.ready_changed < since]
+    if view.deadline_exceeded or late:
+        silent = ", ".join(pod.name for pod in late or waiting) or "none was created"
         return Draft(
             kind,
             "False",

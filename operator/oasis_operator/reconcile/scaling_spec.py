@@ -12,7 +12,7 @@ from oasis_operator.api.spec import Role
 from oasis_operator.autoscaling.allocation import Pair, allocate
 from oasis_operator.autoscaling.policy import Behaviour, Bounds, ScalingSpec, Slo
 from oasis_operator.desired.metadata import Component
-from oasis_operator.desired.roles import role_plans
+from oasis_operator.desired.roles import gpus_of, role_plans
 
 Replicas = Mapping[Component, int]
 """Pods of each role that there is."""
@@ -68,8 +68,7 @@ def within_bounds(replicas: Replicas, spec: ScalingSpec) -> Replicas:
 def _bounds(role: Role, scaling: RoleScaling | None) -> Bounds:
     if scaling is None:
         raise ValueError("spec.autoscaling has no bounds for a role of the spec")
-    gpus = role.devices.gpu.count if role.devices and role.devices.gpu else 1
-    return Bounds(scaling.min_replicas, scaling.max_replicas, gpus)
+    return Bounds(scaling.min_replicas, scaling.max_replicas, gpus_of(role))
 
 
 def _fraction(share: str) -> Fraction:

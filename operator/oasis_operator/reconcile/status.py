@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Literal, cast
 
 from oasis_operator.api.resource import OasisDeployment
@@ -68,6 +68,7 @@ def _role_condition(
         _pods(observed, revision, component),
         warnings,
         model_source(od.spec.model).told,
+        now - timedelta(seconds=od.spec.updates.progress_deadline_seconds),
     )
     draft = with_rollout(draft, component, rollout, plan.spec.replicas)
     draft = with_pause(draft, component, revision, observed, now)

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from oasis_operator.desired.metadata import Component
@@ -11,6 +11,8 @@ from oasis_operator.reconcile.pods import PodView, Problem
 from oasis_operator.reconcile.ready_condition import ready_condition, router_condition
 from oasis_operator.reconcile.role_condition import role_condition
 
+SINCE = datetime(2026, 1, 1, tzinfo=UTC)
+"""Pods that have not been ready from before then on are late."""
 MODEL = "spec.model.hostPath.path /srv/tiny"
 
 
@@ -34,9 +36,8 @@ def view(component: Component = Component.PREFILL, **changes: Any) -> Deployment
 
 
 def waiting_pod(problem: Problem | None = None, name: str = "p-1", **changes: Any) -> PodView:
-    created = datetime(2026, 1, 1, tzinfo=UTC)
     pod = PodView(
-        name, f"uid-{name}", "prefill", "0123abcd", False, False, False, problem, created, created
+        name, f"uid-{name}", "prefill", "0123abcd", False, False, False, problem, SINCE, SINCE
     )
     return replace(pod, **changes)
 
@@ -44,7 +45,7 @@ def waiting_pod(problem: Problem | None = None, name: str = "p-1", **changes: An
 def condition(
     found: DeploymentView | None, *pods: PodView, warnings: dict[str, str] | None = None
 ) -> Draft:
-    return role_condition(Component.PREFILL, found, pods, warnings or {}, MODEL)
+    return role_condition(Component.PREFILL, found, pods, warnings or {}, MODEL, SINCE)
 
 
 NOT_READY = view(ready=0, available=0)
@@ -89,6 +90,15 @@ def test_a_pod_that_never_becomes_ready_is_named_after_the_deadline() -> None:
     assert "p-1" in found.message
     assert "/health" in found.message
     assert found.alarming
+
+
+def test_one_of_the_pods_that_were_made_later_is_late_too() -> None:
+    """The Deployment has no deadline for pods that are added to those that were complete once."""
+    late = waiting_pod(name="late", ready_changed=SINCE - timedelta(seconds=1))
+    found = condition(view(wanted=3, ready=1, available=1), late, waiting_pod(name="new"))
+    assert found.reason == "ProgressDeadlineExceeded"
+    assert "late" in found.message
+    assert "new" not in found.message.split("on port")[1]
 
 
 def test_what_is_known_says_more_than_the_deadline() -> None:

@@ -158,7 +158,7 @@ def test_an_update_without_room_says_what_to_raise_and_takes_nothing_away() -> N
 def test_two_pairs_that_do_not_fit_into_the_budget_are_not_started() -> None:
     limits = replace(SWITCH, devices={PREFILL: 1, DECODE: 2}, budget=5)
     found = decide_rollout(goal(), "old", {"old": SERVING}, limits)
-    assert "5 devices" in found.blocked
+    assert "5 GPUs" in found.blocked
     found = decide_rollout(goal(), "old", {"old": SERVING}, replace(limits, budget=6))
     assert found.replicas == {PREFILL: 1, DECODE: 1}
 
