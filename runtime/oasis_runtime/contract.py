@@ -82,6 +82,8 @@ class Metric(StrEnum):
     """Measured at start and online, by label ``link`` (host_fast, network)."""
     LINK_ENABLED = "oasis_link_enabled"
     WAIT_SECONDS = "oasis_layer_wait_seconds_total"
+    ESCALATED_HEADS = "oasis_escalated_heads"
+    """KV heads, over all layers, whose audited recall is low, so that they may select more."""
     EXPORTS = "oasis_exports_outstanding"
     EXPORT_OLDEST_SECONDS = "oasis_export_oldest_age_seconds"
     LEASES_EXPIRED = "oasis_leases_expired_total"
@@ -115,6 +117,8 @@ class SelectionConfig(_Config):
     """Tokens in top-K blocks per KV head, on top of the sinks and the local window."""
     sink_tokens: Annotated[int, Field(ge=0, le=1024)] = 64
     window_tokens: Annotated[int, Field(ge=1, le=4096)] = 64
+    escalate: bool = True
+    """Give KV heads whose audited recall is low twice the budget where the fast tier has room."""
 
 
 class PredictionConfig(_Config):

@@ -32,7 +32,7 @@ def start(model: Path, fast_bytes: int) -> EngineProcess:
     config = engine_config(
         model,
         tiers=TierConfig(host_bytes=512 << 20, fast_bytes=fast_bytes),
-        selection=SelectionConfig(mode="sparse", budget_tokens=BUDGET),
+        selection=SelectionConfig(mode="sparse", budget_tokens=BUDGET, escalate=False),
         prediction=PredictionConfig(method="previous"),
         prefetch=PrefetchConfig(cap=1.0, wait_ms=60000),
         audit=AuditConfig(every_steps=4),

@@ -18,6 +18,7 @@ import numpy as np
 
 from oasis_runtime.contract import PrefetchConfig, SelectionConfig
 from oasis_runtime.core.cap import prefetch_cap
+from oasis_runtime.core.escalation import FACTOR, Escalation
 from oasis_runtime.core.prefetch import Prefetcher
 from oasis_runtime.core.request_table import RequestTable
 from oasis_runtime.core.requests import StepRequest, Tracked
@@ -74,6 +75,8 @@ class SparseEngine:
         self.kernels = kernels
         self.statistics = Statistics()
         self.requests = RequestTable(tables, selection)
+        self.escalation = Escalation(tables.geometry.layers, tables.geometry.heads)
+        self._escalates = selection.escalate
         self._prefetch_config = prefetch
         g = tables.geometry
         self._prefetcher = Prefetcher(kernels, g.layers, g.page_bytes, prefetch.threads)
@@ -273,7 +276,7 @@ class SparseEngine:
                 batch, sparse, np.array([state[i].window for i in sparse], np.int32)
             )
             width = max(
-                state[i].budget.selected
+                FACTOR * state[i].budget.selected
                 + state[i].budget.sinks
                 + g.blocks_for(batch[i].length)
                 - state[i].window
@@ -283,6 +286,8 @@ class SparseEngine:
             windows = [state[i].budget.window_start(batch[i].length) for i in selecting]
             select_rows = self._rows(batch, selecting, np.array(windows, np.int32))
             budget = np.array([state[i].budget.selected for i in selecting], np.int32)
+            room = g.slots - sum(self._demand(batch[i], state[i]) for i in selecting)
+            self._escalate(int(budget.sum()), room)
             served = set(sparse)
             flags = np.array(
                 [
@@ -312,6 +317,21 @@ class SparseEngine:
             flags=flags,
             cap=cap,
         )
+
+    def _escalate(self, budget: int, room: int) -> None:
+        """Let escalated heads select more in this step when the fast tier has the slots: ``room``
+        a layer, besides those of the requests' own budgets, which add up to ``budget``."""
+        needed = (FACTOR - 1) * self.escalation.most * budget
+        fits = 0 < needed <= room
+        self.tables.boost[:] = self.escalation.boost() if fits else 1
+
+    def audited(self, layer: int, head: int, recall: float, error: float) -> None:
+        """A step's attention of one KV head was compared with dense attention: the share of its
+        mass on the attended tokens, and the relative L2 error of its output."""
+        self.statistics.recalls.append(recall)
+        self.statistics.errors.append(error)
+        if self._escalates:
+            self.escalation.observe(layer, head, recall)
 
     # --------------------------------------------------------------------- layers
 

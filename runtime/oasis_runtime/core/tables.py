@@ -52,6 +52,7 @@ class Tables:
       one factor and 7 of the other.
     - ``selected``: int32 [R, L, H, M], each lane's selection as ascending logical blocks;
       ``count``: int32 [R, L, H].
+    - ``boost``: uint8 [L, H], how many times a request's budget a KV head may select.
     """
 
     geometry: Geometry
@@ -66,6 +67,7 @@ class Tables:
     scale: npt.NDArray[np.uint16]
     selected: npt.NDArray[np.int32]
     count: npt.NDArray[np.int32]
+    boost: npt.NDArray[np.uint8]
 
     @staticmethod
     def create(
@@ -101,6 +103,7 @@ class Tables:
             scale=np.full(rows, ONE, np.uint16),
             selected=np.zeros((lanes, g.layers, g.heads, max_selected), np.int32),
             count=np.zeros((lanes, g.layers, g.heads), np.int32),
+            boost=np.ones((g.layers, g.heads), np.uint8),
         )
 
     @property

@@ -126,10 +126,11 @@ class Kernels(Protocol):
 
         The score of a block is the sum over the query heads of a KV head of their softmax mass
         under the bound of :class:`Tables`, more with KEEP; the lower block wins a tie. What COMPARE
-        counts as agreed is the old selection's part of the best blocks without KEEP. ``budget`` is
-        in blocks, per head; at most ``cap`` pages are loaded or wanted beyond admissions, best
-        first; slots are taken from free ones, then from the least recently selected, never from one
-        selected for ``step``. Sinks and window come first, whatever the cap.
+        counts as agreed is the old selection's part of the best blocks without KEEP. A head may
+        select ``budget`` blocks times its ``boost``; at most ``cap`` pages are loaded or wanted
+        beyond admissions, best first; slots are taken from free ones, then from the least recently
+        selected, never from one selected for ``step``. Sinks and window come first, whatever the
+        cap.
         """
 
     def copy(self, moves: I32, progress: I64) -> None:

@@ -15,7 +15,7 @@ from oasis_runtime.core.tables import Tables
 from oasis_runtime.kernels.contract import F32, I32, I64, U8, Rows, Selected
 
 _LIBRARY = "oasis_runtime.kernels._oasis_cpu"
-_INTERFACE = 3
+_INTERFACE = 4
 """Same in oasis_cpu.cpp; raise both when the tables or a signature change."""
 _INSTALL = "install the package (pip install .), or in a checkout `pip install --no-deps -e .`"
 
@@ -52,6 +52,7 @@ class _Tables(ctypes.Structure):
                 "scale",
                 "selected",
                 "count",
+                "boost",
             )
         ),
     )
@@ -167,6 +168,7 @@ class CpuKernels:
                     tables.scale,
                     tables.selected,
                     tables.count,
+                    tables.boost,
                 )
             ),
         )

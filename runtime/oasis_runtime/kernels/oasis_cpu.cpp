@@ -31,6 +31,7 @@ struct Tables {
   uint16_t* scale;       // [layers, blocks, heads], bfloat16
   int32_t* selected;     // [lanes, layers, heads, max_selected]
   int32_t* count;        // [lanes, layers, heads]
+  const uint8_t* boost;  // [layers, heads]
 };
 
 int32_t& slot_of(const Tables& t, int64_t l, int64_t h, int64_t b) {
@@ -335,7 +336,7 @@ struct Missing {
 
 extern "C" {
 
-int oasis_interface() { return 3; }  // kernels/cpu.py:_INTERFACE
+int oasis_interface() { return 4; }  // kernels/cpu.py:_INTERFACE
 
 void oasis_summarize(const Tables* t, int64_t layer, const float* key, const int64_t* slots,
                      int64_t tokens) {
@@ -537,7 +538,8 @@ void oasis_select(const Tables* t, int64_t layer, int64_t n, const int32_t* lane
         spread(*t, q + g * t->dim, &parts[g * spread_width]);
       bounds(*t, layer, h, table, nb, parts.data(), softmax_scale, scores.data());
       masses(scores.data(), t->group, nb, work.data(), mass.data());
-      int64_t k = std::min<int64_t>({budget[i], hi - lo, t->max_selected});
+      int64_t k = std::min<int64_t>(
+          {int64_t{budget[i]} * t->boost[layer * t->heads + h], hi - lo, t->max_selected});
       order.resize(k);
       auto choose = [&] {
         if (k == hi - lo)

@@ -257,7 +257,8 @@ class ReferenceKernels:
                 mass = self.masses(
                     layer, head, rows.tables[row, :blocks], query[row, head], softmax_scale
                 )
-                most = min(int(budget[row]), self._t.selected.shape[3])
+                allowed = int(budget[row]) * int(self._t.boost[layer, head])
+                most = min(allowed, self._t.selected.shape[3])
                 chosen = self._best(mass, first, last, most)
                 lane = int(rows.lanes[row])
                 old = [b for b in self._selection(lane, layer, head) if b < blocks]

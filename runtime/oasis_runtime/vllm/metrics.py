@@ -66,6 +66,9 @@ SERIES: Mapping[Metric, Series] = {
         Gauge, "Blocks in the fast tier, mean over layers and KV heads."
     ),
     Metric.FAST_SLOTS: Series(Gauge, "Pages of the fast tier.", ("state",)),
+    Metric.ESCALATED_HEADS: Series(
+        Gauge, "KV heads with more than the budget for their low audited recall."
+    ),
     Metric.PREFETCH_CAP: Series(Gauge, "Share of the budget that a step may load."),
     Metric.LINK_BANDWIDTH: Series(Gauge, "Measured bandwidth, -1 unknown.", ("link",)),
     Metric.LINK_ENABLED: Series(Gauge, "1 where the link may be used.", ("link",)),

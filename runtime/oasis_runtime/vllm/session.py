@@ -15,6 +15,7 @@ from vllm.v1.worker.gpu_input_batch import InputBatch
 from oasis_runtime.contract import EngineConfig, RequestOptions, Role
 from oasis_runtime.core.budget import Budget
 from oasis_runtime.core.engine import SparseEngine, Step
+from oasis_runtime.core.escalation import FACTOR
 from oasis_runtime.core.geometry import Geometry, slots_for
 from oasis_runtime.core.requests import StepRequest
 from oasis_runtime.core.tables import Tables
@@ -115,6 +116,7 @@ def create(
             f"need {needed}: raise it to {needed * len(host) * page_bytes}, or lower "
             "selection.budget_tokens or max_num_seqs"
         )
+    escalates = config.selection.escalate and config.role is not Role.PREFILL
     lanes = 2 * vllm_config.scheduler_config.max_num_seqs
     fast = torch.zeros((len(host), slots, block, both), dtype=first.dtype)
     tables = Tables.create(
@@ -122,7 +124,7 @@ def create(
         np.array([t.data_ptr() for t in host], np.uint64),
         fast.view(torch.uint8).numpy().reshape(len(host), slots, page_bytes),
         lanes=lanes,
-        max_selected=budget.selected,
+        max_selected=budget.selected * (FACTOR if escalates else 1),
     )
     engine = SparseEngine(
         tables,

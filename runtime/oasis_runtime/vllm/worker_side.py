@@ -95,6 +95,7 @@ class WorkerSide:
             key(Metric.FAST_SLOTS, "used"): float(resident),
             key(Metric.FAST_SLOTS, "total"): float(g.layers * g.slots),
             key(Metric.RESIDENT_BLOCKS_PER_HEAD): round(resident / (g.layers * g.heads), 1),
+            key(Metric.ESCALATED_HEADS): float(engine.escalation.count),
             key(Metric.PREFETCH_CAP): round(engine.cap, 3),
         }
         for role in (self._owner, self._reader):

@@ -20,6 +20,7 @@ from tests.unit.core.world import BLOCK, SMALL, OutOfBlocksError, Request, World
 
 STEPS = 10_000
 AUTO = SMALL.model_copy(update={"mode": "auto"})
+ESCALATING = SMALL.model_copy(update={"escalate": True})
 LONG = SMALL.model_copy(update={"window_tokens": 70, "sink_tokens": 40})
 
 
@@ -51,6 +52,7 @@ SETTINGS = {
     "measured cap": Setting(slots=70, cap=None),
     "three threads": Setting(slots=50, threads=3),
     "many drafts": Setting(slots=50, drafts=4),
+    "heads of low recall": Setting(slots=120, selection=ESCALATING),
     "peers": Setting(slots=5 * 8 * 2, peers=True),
     "peers, few blocks": Setting(slots=5 * 8 * 2, peers=True, host_blocks=45),
 }
@@ -77,6 +79,7 @@ class Schedule:
             self._leave()
             self._copies()
             self._peers()
+            self._audits()
             self._step()
             if self.rng.random() < 0.05:
                 self.world.engine.check()
@@ -131,6 +134,11 @@ class Schedule:
 
     def _copies(self) -> None:
         self.world.gate.allow(int(self.rng.choice([0, 0, 1, 3, 1000])))
+
+    def _audits(self) -> None:
+        if self.rng.random() < 0.3:
+            layer, head = self.rng.integers(2, size=2)
+            self.world.engine.audited(layer, head, recall=self.rng.choice([0.3, 1.0]), error=0.1)
 
     def _tokens(self, r: Request) -> tuple[int, int]:
         """Tokens to schedule and how many of them will be rejected drafts."""

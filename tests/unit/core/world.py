@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from oasis_runtime.contract import PrefetchConfig, SelectionConfig
 from oasis_runtime.core.engine import SparseEngine, Step
+from oasis_runtime.core.escalation import FACTOR
 from oasis_runtime.core.geometry import Geometry
 from oasis_runtime.core.requests import Selection, StepRequest
 from oasis_runtime.core.tables import SlotState, Tables
@@ -21,7 +22,9 @@ from tests.unit.core.gate import GatedKernels, GatedPrefetcher
 F32 = npt.NDArray[np.float32]
 
 BLOCK = 16
-SMALL = SelectionConfig(mode="sparse", budget_tokens=64, sink_tokens=16, window_tokens=16)
+SMALL = SelectionConfig(
+    mode="sparse", budget_tokens=64, sink_tokens=16, window_tokens=16, escalate=False
+)
 """4 selected blocks, 1 sink, a window of at most 3 blocks."""
 SHARP = 4.0
 """Scale of the softmax: sets change much from step to step, though old blocks are preferred."""
@@ -92,12 +95,13 @@ class World:
         self.fast = rng.standard_normal((g.layers, g.slots, 2, g.block, g.dim), np.float32)
         addresses = np.array([layer.ctypes.data for layer in self.host], np.uint64)
         pages = self.fast.view(np.uint8).reshape(g.layers, g.slots, g.page_bytes)
-        most = selection.budget_tokens // g.block
+        most = selection.budget_tokens // g.block * (FACTOR if selection.escalate else 1)
         self.tables = Tables.create(g, addresses, pages, lanes, most)
         self.kernels = GatedKernels(self.tables)
         self.gate = self.kernels.gate
         with patch("oasis_runtime.core.engine.Prefetcher", GatedPrefetcher):
             self.engine = SparseEngine(self.tables, self.kernels, selection, prefetch, decodes)
+        self.escalates = selection.escalate
         self.requests: dict[str, Request] = {}
         self.free = list(range(g.host_blocks))
         self.users = np.zeros(g.host_blocks, np.int64)
@@ -292,7 +296,7 @@ class World:
         sinks = list(range(min(budget.sinks, total)))
         window = list(range(max(chosen.window, len(sinks)), total))
         selection = chosen.blocks[layer, head, : chosen.count[layer, head]].tolist()
-        assert len(selection) <= budget.selected
+        assert len(selection) <= budget.selected * (FACTOR if self.escalates else 1)
         middle = list(blocks[len(sinks) : len(blocks) - len(window)])
         assert list(blocks) == [*sinks, *middle, *window]
         assert set(middle) <= set(selection)

@@ -128,8 +128,11 @@ def make_local_resident(make: Make, case: Case, rows: Rows) -> None:
 
 @st.composite
 def selections(draw: st.DrawFn) -> tuple[Case, Rows, I32, U8, int]:
-    """Requests with budgets from one block to all of them, any flags, any cap."""
+    """Requests with budgets from one block to all of them, any boosts, any flags, any cap."""
     case = draw(cases())
+    boost = case.rng.integers(1, 4, (case.geometry.layers, case.geometry.heads))
+    for state in (case.expected, case.actual):
+        state.tables.boost[:] = boost
     rows = case.requests(case.geometry.host_blocks)
     case.choose(rows)
     budget = case.rng.integers(1, case.geometry.host_blocks + 2, len(rows)).astype(np.int32)
