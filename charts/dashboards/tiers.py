@@ -103,6 +103,11 @@ FAST = Row(
             "Mean over layers and KV heads.",
         ),
         Panel(
+            "Escalated heads",
+            [Query(f"max by (pod) (oasis_escalated_heads{{{DECODE}}})", "{{pod}}")],
+            "KV heads that may select twice the budget, for their low audited recall.",
+        ),
+        Panel(
             "Steps by mode",
             [Query(rate("oasis_request_steps_total", DECODE, "mode"), "{{mode}}")],
             "Decode steps of requests.",

@@ -119,6 +119,8 @@ class SelectionConfig(_Config):
     window_tokens: Annotated[int, Field(ge=1, le=4096)] = 64
     escalate: bool = True
     """Give KV heads whose audited recall is low twice the budget where the fast tier has room."""
+    min_recall: Annotated[float, Field(ge=0, le=1)] = 0.5
+    """A request whose audited recall stays under this is decoded densely for a while; 0: never."""
 
 
 class PredictionConfig(_Config):

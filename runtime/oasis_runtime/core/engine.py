@@ -76,7 +76,7 @@ class SparseEngine:
         self.statistics = Statistics()
         self.requests = RequestTable(tables, selection)
         self.escalation = Escalation(tables.geometry.layers, tables.geometry.heads)
-        self._escalates = selection.escalate
+        self._selection = selection
         self._prefetch_config = prefetch
         g = tables.geometry
         self._prefetcher = Prefetcher(kernels, g.layers, g.page_bytes, prefetch.threads)
@@ -140,6 +140,8 @@ class SparseEngine:
             t.selection_length, t.crowded = 0, False
             if r.length < r.prompt or r.length < t.budget.dense_up_to:
                 continue
+            if t.hold.holds(r.length + 1):
+                continue
             demand = self._demand(r, t) if self._decodes else 0
             t.crowded = demand > room
             if not t.crowded and self.requests.give_lane(t):
@@ -185,6 +187,8 @@ class SparseEngine:
             return None  # its other pages are elsewhere: only the sparse path can serve it
         if r.computed < t.budget.dense_up_to:
             return "mode" if t.budget.mode == "dense" else "short_context"
+        if t.hold.holds(r.length):
+            return "low_recall"
         if self._prefills(r) or (t.parked is None and r.computed < r.prompt):
             return "no_selection"
         if t.parked is None and t.selection_length == 0:
@@ -325,13 +329,16 @@ class SparseEngine:
         fits = 0 < needed <= room
         self.tables.boost[:] = self.escalation.boost() if fits else 1
 
-    def audited(self, layer: int, head: int, recall: float, error: float) -> None:
-        """A step's attention of one KV head was compared with dense attention: the share of its
-        mass on the attended tokens, and the relative L2 error of its output."""
+    def audited(self, request_id: str, layer: int, head: int, recall: float, error: float) -> None:
+        """A step's attention of one KV head of a request was compared with dense attention: the
+        share of its mass on the attended tokens, and the relative L2 error of its output."""
         self.statistics.recalls.append(recall)
         self.statistics.errors.append(error)
-        if self._escalates:
+        if self._selection.escalate:
             self.escalation.observe(layer, head, recall)
+        t = self.requests.get(request_id)
+        if t is not None:
+            t.hold.observe(recall, t.computed, self._selection.min_recall)
 
     # --------------------------------------------------------------------- layers
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
 from oasis_runtime.core.budget import Budget
+from oasis_runtime.core.hold import RecallHold
 from oasis_runtime.kernels.contract import I32
 
 
@@ -84,4 +85,5 @@ class Tracked:
     """Some pages are still with the prefill engine."""
     landed: bool = False
     """Some of them came since the last step."""
+    hold: RecallHold = field(default_factory=RecallHold)
     reasons: frozenset[str] = frozenset()

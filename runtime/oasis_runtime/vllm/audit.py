@@ -102,4 +102,4 @@ class Auditor:
         mass = weights[:, torch.from_numpy(inside)].sum(dim=-1).mean()
         dense = weights @ values
         error = (output.float() - dense).norm() / dense.norm().clamp_min(1e-12)
-        self._session.engine.audited(t.layer, t.head, float(mass), float(error))
+        self._session.engine.audited(t.request_id, t.layer, t.head, float(mass), float(error))

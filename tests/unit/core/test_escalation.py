@@ -67,7 +67,7 @@ def test_a_head_of_low_recall_selects_twice_the_budget_from_the_next_step_on() -
     world = decoding(slots=200)
     r = world.requests["r"]
     assert counts(world) == [[BUDGET, BUDGET], [BUDGET, BUDGET]]
-    world.engine.audited(1, 0, recall=0.3, error=0.5)
+    world.engine.audited("r", 1, 0, recall=0.3, error=0.5)
     world.decode(r)
     assert counts(world) == [[BUDGET, BUDGET], [FACTOR * BUDGET, BUDGET]]
     world.engine.check()
@@ -78,7 +78,7 @@ def test_a_head_of_low_recall_selects_twice_the_budget_from_the_next_step_on() -
 
 def test_nobody_selects_more_where_the_fast_tier_has_no_room_for_it() -> None:
     world = decoding(slots=2 * 8 + BUDGET - 1)
-    world.engine.audited(1, 0, recall=0.3, error=0.5)
+    world.engine.audited("r", 1, 0, recall=0.3, error=0.5)
     world.decode(world.requests["r"])
     assert counts(world) == [[BUDGET, BUDGET], [BUDGET, BUDGET]]
     assert world.engine.escalation.count == 1
@@ -87,7 +87,7 @@ def test_nobody_selects_more_where_the_fast_tier_has_no_room_for_it() -> None:
 
 def test_an_engine_that_does_not_escalate_keeps_to_the_budget() -> None:
     world = decoding(slots=200, selection=SMALL)
-    world.engine.audited(1, 0, recall=0.3, error=0.5)
+    world.engine.audited("r", 1, 0, recall=0.3, error=0.5)
     world.decode(world.requests["r"])
     assert counts(world) == [[BUDGET, BUDGET], [BUDGET, BUDGET]]
     assert world.engine.statistics.recalls == [0.3]
@@ -97,9 +97,9 @@ def test_an_engine_that_does_not_escalate_keeps_to_the_budget() -> None:
 
 def test_a_head_that_recalls_much_again_goes_back_to_the_budget() -> None:
     world = decoding(slots=200)
-    world.engine.audited(0, 1, recall=0.3, error=0.5)
+    world.engine.audited("r", 0, 1, recall=0.3, error=0.5)
     for _ in range(20):
-        world.engine.audited(0, 1, recall=1.0, error=0.0)
+        world.engine.audited("r", 0, 1, recall=1.0, error=0.0)
     world.decode(world.requests["r"])
     assert np.array(counts(world)).max() == BUDGET
     world.close()

@@ -138,7 +138,8 @@ class Schedule:
     def _audits(self) -> None:
         if self.rng.random() < 0.3:
             layer, head = self.rng.integers(2, size=2)
-            self.world.engine.audited(layer, head, recall=self.rng.choice([0.3, 1.0]), error=0.1)
+            name, recall = self.rng.choice(["a", "b", "c"]), self.rng.choice([0.3, 0.9])
+            self.world.engine.audited(name, layer, head, recall, error=0.1)
 
     def _tokens(self, r: Request) -> tuple[int, int]:
         """Tokens to schedule and how many of them will be rejected drafts."""
