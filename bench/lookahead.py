@@ -17,6 +17,10 @@ right seven times in ten and else has the second best token.
 ``arrival_*``: a decode engine that has the hot pages of a prompt only and gets what it wants two
 steps later; residency hit by length of answer, mass recall, and blocks per head on demand.
 
+``escalated``: with twice the budget for the heads that the tasks' audits would find to recall
+little; ``pages`` of it are pages selected over those without. ``p5`` is the 5th percentile over
+tokens and heads.
+
 ``plain`` is without the preference for the last set (``SelectFlag.KEEP``).
 """
 
@@ -36,8 +40,17 @@ from bench import result
 from bench.plain.recording import Recording
 from bench.replays.arrival import arrival
 from bench.replays.bed import Plain, true_masses
-from bench.replays.residency import DRAFT_HIT_RATE, agreement, lookahead, lru, predictions
+from bench.replays.residency import (
+    DRAFT_HIT_RATE,
+    Residency,
+    agreement,
+    lookahead,
+    lru,
+    predictions,
+)
 from bench.replays.tasks import recordings
+from oasis_runtime.core.escalation import Escalation
+from oasis_runtime.kernels.contract import U8
 from oasis_runtime.kernels.cpu import CpuKernels
 
 LENGTHS = (2, 8, 25, 49, 119)
@@ -51,14 +64,41 @@ def misses(r: Recording) -> Metrics:
     for pool, budgets in (("", 2.0), ("_tight", 1.0)):
         base = lru(r, mass, budgets)
         found[f"needed_lru{pool}"], found[f"missed_lru{pool}"] = base.needed, base.missed
-        found["recall_lru"] = base.recall
+        found["recall_lru"] = float(base.recall.mean())
         for method, predicted in predictions(r).items():
             for variant, make in VARIANTS.items():
                 ours = lookahead(r, mass, predicted, budgets, make)
                 found[f"needed_{method}{variant}{pool}"] = ours.needed
                 found[f"missed_{method}{variant}{pool}"] = ours.missed
-                found[f"recall_{method}{variant}"] = ours.recall
+                found[f"recall_{method}{variant}"] = float(ours.recall.mean())
     return found
+
+
+def escalation(tasks: Sequence[Recording]) -> Metrics:
+    """What all tasks' audits find decides which heads are escalated in each."""
+    masses, drafts = [true_masses(r) for r in tasks], [predictions(r)["ngram"] for r in tasks]
+
+    def run(boost: U8 | None) -> list[Residency]:
+        return [
+            lookahead(r, mass, predicted, 2.0, boost=boost)
+            for r, mass, predicted in zip(tasks, masses, drafts, strict=True)
+        ]
+
+    before = run(None)
+    heads = Escalation(*before[0].recall.shape[1:])
+    for found in before:
+        for (layer, head), recall in np.ndenumerate(found.recall.mean(axis=0)):
+            heads.observe(layer, head, float(recall))
+    after = run(heads.boost())
+    out = {
+        "escalated_heads": float(heads.count),
+        "pages_escalated": sum(a.needed for a in after) / sum(b.needed for b in before),
+    }
+    for name, runs in (("ngram", before), ("escalated", after)):
+        recall = np.concatenate([found.recall for found in runs])
+        out[f"recall_{name}"] = float(recall.mean())
+        out[f"recall_p5_{name}"] = float(np.quantile(recall, 0.05))
+    return out
 
 
 def arrivals(r: Recording) -> Metrics:
@@ -110,14 +150,14 @@ def main(arguments: Sequence[str]) -> None:
     parsed = parser.parse_args(arguments)
     if parsed.model is None:
         parser.error("no model given; pass --model FOLDER or set OASISKV_MODEL")
-    tasks = {}
-    for name, recording in recordings(parsed.model):
-        tasks[name] = one(recording)
+    tasks, found = {}, {}
+    for name, tasks[name] in recordings(parsed.model):
+        found[name] = one(tasks[name])
         print(f"replayed {name}", flush=True)
-    metrics = together(tasks)
-    for name, value in metrics.items():
+    metrics = together(found) | escalation(list(tasks.values()))
+    for name, value in sorted(metrics.items()):
         print(f"{name:44}{value:10.4f}")
-    print(f"wrote {result.write('lookahead', metrics)}")
+    print(f"wrote {result.write('lookahead', dict(sorted(metrics.items())))}")
 
 
 if __name__ == "__main__":

@@ -90,7 +90,7 @@ def arrival(r: Recording, mass: F32, predicted: F32, make: Make = CpuKernels) ->
         resident += stats.resident
         hits.append(resident / selected)
         if t:
-            recalls.append(recall(mass[t - 1], attended, length))
+            recalls.append(float(recall(mass[t - 1], attended, length).mean()))
     choosing.close()
     engine.close()
     return Arrival(

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from bench.plain.recording import F32, Recording
 from oasis_runtime.contract import RequestOptions, SelectionConfig
 from oasis_runtime.core.budget import Budget
+from oasis_runtime.core.escalation import FACTOR
 from oasis_runtime.core.geometry import Geometry
 from oasis_runtime.core.tables import Tables
 from oasis_runtime.kernels.contract import I32, U8, Kernels, Rows, Selected, SelectFlag
@@ -71,7 +72,7 @@ def build(r: Recording, slots: int, make: Make = CpuKernels) -> Bed:
         np.array([layer.ctypes.data for layer in host], np.uint64),
         np.zeros((layers, slots, g.page_bytes), np.uint8),
         LANES,
-        BUDGET.selected,
+        FACTOR * BUDGET.selected,
     )
     return Bed(tables, make(tables), host)
 
@@ -107,10 +108,11 @@ def true_masses(r: Recording) -> F32:
     return out
 
 
-def recall(mass: F32, selected: npt.NDArray[np.bool_], length: int) -> float:
-    """Share of one token's mass [L, H, blocks] on its sinks, window and ``selected`` blocks, mean
-    over layers and heads; the token is the last of ``length``."""
+def recall(mass: F32, selected: npt.NDArray[np.bool_], length: int) -> F32:
+    """Share [L, H] of one token's mass [L, H, blocks] on its sinks, window and ``selected`` blocks;
+    the token is the last of ``length``."""
     attended = selected.copy()
     attended[:, :, : BUDGET.sinks] = True
     attended[:, :, BUDGET.window_start(length - 1) :] = True
-    return float((mass * attended[:, :, : mass.shape[2]]).sum(axis=2).mean())
+    share: F32 = (mass * attended[:, :, : mass.shape[2]]).sum(axis=2)
+    return share

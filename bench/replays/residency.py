@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from bench.plain.recording import F32, Recording
 from bench.replays.bed import BUDGET, Bed, Make, build, pool, recall, summarize
-from oasis_runtime.kernels.contract import Rows, SelectFlag
+from oasis_runtime.kernels.contract import U8, Rows, SelectFlag
 from oasis_runtime.kernels.cpu import CpuKernels
 
 DRAFT_HIT_RATE = 0.7
@@ -21,12 +21,12 @@ Set = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Residency:
-    """Pages that the tokens of an answer needed and that were not in the fast tier; ``recall``: of
-    what they attended to."""
+    """Pages that the tokens of an answer needed and that were not in the fast tier; ``recall``:
+    [A, L, H], of what they attended to."""
 
     needed: int
     missed: int
-    recall: float
+    recall: F32
 
 
 def predictions(r: Recording) -> Mapping[str, F32]:
@@ -106,14 +106,22 @@ def lru(r: Recording, mass: F32, budgets: float) -> Residency:
             missed += int((own & (before < 0)).sum())
         recalls.append(recall(mass[t], own, length + 1))
         fast.append(t)
-    return Residency(needed, missed, float(np.mean(recalls)))
+    return Residency(needed, missed, np.stack(recalls))
 
 
 def lookahead(
-    r: Recording, mass: F32, predicted: F32, budgets: float, make: Make = CpuKernels
+    r: Recording,
+    mass: F32,
+    predicted: F32,
+    budgets: float,
+    make: Make = CpuKernels,
+    boost: U8 | None = None,
 ) -> Residency:
-    """Every token attends to what ``predicted`` selected for it one step before."""
+    """Every token attends to what ``predicted`` selected for it one step before. ``boost``: [L, H],
+    times the budget that a head may select."""
     fast = _Pool(r, budgets, make)
+    if boost is not None:
+        fast.tables.boost[:] = boost
     needed = missed = 0
     recalls = []
     attended = fast.select(r.query[0], _LANE, SelectFlag.ADMISSION, r.prompt, 1)
@@ -126,7 +134,7 @@ def lookahead(
         recalls.append(recall(mass[t], attended, length + 1))
         fast.append(t)
         attended = fast.select(predicted[t], _LANE, SelectFlag.KEEP, length + 1, t + 2)
-    return Residency(needed, missed, float(np.mean(recalls)))
+    return Residency(needed, missed, np.stack(recalls))
 
 
 def agreement(r: Recording, predicted: F32) -> float:
