@@ -7,6 +7,8 @@ import pytest
 
 from charts.dashboards.generate import DASHBOARDS, FOLDER, generated
 from charts.dashboards.model import GRID, Dashboard
+from charts.dashboards.promql import share
+from tests.unit.chart.rules import promtool
 
 
 @pytest.mark.parametrize("path", sorted(generated()), ids=lambda path: path.stem)
@@ -54,3 +56,24 @@ def test_every_query_asks_the_chosen_source(path: Path) -> None:
     for panel in json.loads(path.read_text())["panels"]:
         for part in (panel, *panel.get("targets", [])):
             assert part.get("datasource", {"uid": "${datasource}"})["uid"] == "${datasource}"
+
+
+@pytest.mark.parametrize(
+    ("counted", "expected"), [({}, 0.0), ({'steps{mode="dense"}': "0+30x20"}, 0.25)]
+)
+def test_a_share_of_what_was_never_counted_is_0(
+    counted: dict[str, str], expected: float, tmp_path: Path
+) -> None:
+    series = {'steps{mode="sparse"}': "0+90x20", **counted}
+    part, whole = 'sum(rate(steps{mode="dense"}[5m]))', "sum(rate(steps[5m]))"
+    sample = {"labels": "{}", "value": expected}
+    asked = {"expr": share(part, whole), "eval_time": "15m", "exp_samples": [sample]}
+    test = {
+        "interval": "1m",
+        "input_series": [{"series": name, "values": values} for name, values in series.items()],
+        "promql_expr_test": [asked],
+    }
+    file = tmp_path / "test.json"
+    file.write_text(json.dumps({"evaluation_interval": "1m", "tests": [test]}))
+    done = promtool("test", "rules", str(file))
+    assert done.returncode == 0, done.stdout + done.stderr
