@@ -264,30 +264,39 @@ class World:
     def _attend(self, layer: int, step: Step) -> Attended:
         """What the block tables of the layer mean, after checking them against the host tier."""
         table, lengths = self.engine.attend(layer)
+        heads = self.geometry.heads
+        counts = -(-lengths // BLOCK)
+        tails = np.repeat([(step.batch[i].length - 1) % BLOCK + 1 for i in step.sparse], heads)
+        assert (lengths == (counts - 1) * BLOCK + tails).all()
+        slots = table[np.arange(table.shape[1]) < counts[:, None]]
+        logical = self._read(layer, slots, np.repeat(np.arange(len(counts)), counts), step)
         found: Attended = {}
-        for position, i in enumerate(step.sparse):
-            r = step.batch[i]
-            for head in range(self.geometry.heads):
-                line = position * self.geometry.heads + head
-                count = -(-int(lengths[line]) // BLOCK)
-                blocks = self._read(layer, head, table[line, :count], r)
-                tail = (r.length - 1) % BLOCK + 1
-                assert lengths[line] == (count - 1) * BLOCK + tail
-                self._check_attended(layer, head, blocks, r)
-                found[r.request_id, layer, head] = tuple(blocks)
+        for line, blocks in enumerate(np.split(logical, np.cumsum(counts)[:-1])):
+            r, head = step.batch[step.sparse[line // heads]], line % heads
+            self._check_attended(layer, head, blocks.tolist(), r)
+            found[r.request_id, layer, head] = tuple(blocks.tolist())
         return found
 
-    def _read(self, layer: int, head: int, slots: I32, r: StepRequest) -> list[int]:
-        """Logical blocks of the pages in ``slots``; they must hold what the host tier does."""
-        owner, block = np.divmod(self.tables.owner[layer, slots], self.geometry.host_blocks)
-        assert (owner == head).all(), "a head attends to the page of another head"
+    def _read(
+        self, layer: int, slots: I32, lines: npt.NDArray[np.int64], step: Step
+    ) -> npt.NDArray[np.int64]:
+        """Logical blocks of the pages in ``slots``, each of a line of the block table; they must
+        hold what the host tier does."""
+        g = self.geometry
+        owner, block = np.divmod(self.tables.owner[layer, slots], g.host_blocks)
+        assert (owner == lines % g.heads).all(), "a head attends to the page of another head"
         assert (self.tables.state[layer, slots] == int(SlotState.RESIDENT)).all()
-        logical = {int(b): n for n, b in enumerate(r.blocks[: -(-r.length // BLOCK)])}
-        found = [logical[b] for b in block.tolist()]
-        used = np.arange(BLOCK) < (r.length - BLOCK * np.array(found))[:, None]
-        same = (self.fast[layer, slots] == self.host[layer, block, head]).all(axis=(1, 3))
+        numbers = np.full((len(step.sparse), g.host_blocks), -1)
+        for row, i in zip(numbers, step.sparse, strict=True):
+            used = step.batch[i].blocks[: -(-step.batch[i].length // BLOCK)]
+            row[used] = np.arange(len(used))
+        logical: npt.NDArray[np.int64] = numbers[lines // g.heads, block]
+        assert (logical >= 0).all(), "a request attends to a page of another request"
+        ends = np.array([step.batch[i].length for i in step.sparse])[lines // g.heads]
+        used = np.arange(BLOCK) < (ends - BLOCK * logical)[:, None]
+        same = (self.fast[layer, slots] == self.host[layer, block, owner]).all(axis=(1, 3))
         assert (same | ~used).all(), "a page that is attended to is not the host tier's"
-        return found
+        return logical
 
     def _check_attended(self, layer: int, head: int, blocks: Sequence[int], r: StepRequest) -> None:
         chosen = self._chosen[r.request_id]
