@@ -15,6 +15,7 @@ from oasis_runtime.serve import termination
 from oasis_runtime.serve.arguments import SERVER_MODULE, argument_problems, server_arguments
 from oasis_runtime.serve.config_file import Override, load_config, parse_override
 from oasis_runtime.serve.environment import server_environment
+from oasis_runtime.serve.fast_tier import fast_tier_problem
 from oasis_runtime.serve.machine import after_links, check_numa, measure_links
 from oasis_runtime.serve.model_folder import read_shape
 from oasis_runtime.serve.payload import EnginePayload
@@ -46,7 +47,7 @@ def main(arguments: Sequence[str]) -> NoReturn:
 
 
 def prepare(config: EngineConfig) -> EnginePayload:
-    """Versions, model, NUMA and links, in this order: the cheap and certain ones first.
+    """Versions, model, sizes, NUMA and links, in this order: the cheap and certain ones first.
 
     Raises:
         RefusalError: something keeps the engine from starting.
@@ -60,6 +61,8 @@ def prepare(config: EngineConfig) -> EnginePayload:
     if problems:
         raise RefusalError(problems)
     shape = read_shape(config.model, config.dtype)
+    if (problem := fast_tier_problem(config, shape)) is not None:
+        raise RefusalError([problem])
     placement = check_numa(config.numa, HostView())
     measured = measure_links(config, shape)
     return EnginePayload(config=after_links(config, measured), links=measured, numa=placement)

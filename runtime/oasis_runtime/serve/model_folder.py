@@ -16,6 +16,9 @@ class ModelShape:
 
     head_dim: int
     element_bytes: int
+    layers: int | None = None
+    """None where the config does not say."""
+    kv_heads: int | None = None
 
     def page_bytes(self, block_tokens: int) -> int:
         """Keys and values of one block of one KV head of one layer."""
@@ -65,4 +68,11 @@ def _shape(content: Any, dtype: str) -> ModelShape | None:
             return None
         head_dim = hidden // heads
     # "auto" never means 4 bytes: vLLM stores even float32 weights as 16 bits then.
-    return ModelShape(head_dim=head_dim, element_bytes=4 if dtype == "float32" else 2)
+    layers = content.get("num_hidden_layers")
+    kv_heads = content.get("num_key_value_heads", heads)
+    return ModelShape(
+        head_dim=head_dim,
+        element_bytes=4 if dtype == "float32" else 2,
+        layers=layers if isinstance(layers, int) else None,
+        kv_heads=kv_heads if isinstance(kv_heads, int) else None,
+    )

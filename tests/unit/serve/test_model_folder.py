@@ -51,12 +51,19 @@ def test_a_broken_config_is_refused(tmp_path: Path) -> None:
 
 def test_the_head_width_follows_from_hidden_size_where_it_is_not_given(tmp_path: Path) -> None:
     model = folder(tmp_path, hidden_size=576, num_attention_heads=9)
-    assert read_shape(model, "auto") == ModelShape(head_dim=64, element_bytes=2)
+    assert read_shape(model, "auto") == ModelShape(head_dim=64, element_bytes=2, kv_heads=9)
+
+
+def test_layers_and_kv_heads_are_read_where_the_config_has_them(tmp_path: Path) -> None:
+    sizes = {"hidden_size": 576, "num_attention_heads": 9, "num_hidden_layers": 30}
+    assert read_shape(folder(tmp_path, **sizes, num_key_value_heads=3), "auto") == ModelShape(
+        head_dim=64, element_bytes=2, layers=30, kv_heads=3
+    )
 
 
 def test_the_head_width_of_the_config_wins(tmp_path: Path) -> None:
     model = folder(tmp_path, hidden_size=1024, num_attention_heads=16, head_dim=128)
-    assert read_shape(model, "auto") == ModelShape(head_dim=128, element_bytes=2)
+    assert read_shape(model, "auto") == ModelShape(head_dim=128, element_bytes=2, kv_heads=16)
 
 
 @pytest.mark.parametrize(
