@@ -143,6 +143,8 @@ def controller_manager(pki: Path, config: Path, port: int) -> list[str]:
         # Fake nodes send no heartbeat: by default they and their pods would be taken for dead
         # for a moment in every minute.
         "--node-monitor-grace-period=24h",
+        # 15 s by default, which every test of an autoscaler would wait for.
+        "--horizontal-pod-autoscaler-sync-period=1s",
     ]
 
 
