@@ -26,7 +26,9 @@ from oasis_runtime.core.statistics import Statistics
 from oasis_runtime.core.tables import SlotState, Tables
 from oasis_runtime.kernels.contract import F32, I32, I64, U8, Kernels, Rows, SelectFlag
 
-_NO_ROWS = np.empty((0, 4), np.int32)
+REST_STEPS = 16
+"""A request that found the fast tier full stays dense so long, so that others that come and go do
+not make it load a set in one step and lose it in the next."""
 
 
 @dataclass(frozen=True)
@@ -137,14 +139,17 @@ class SparseEngine:
         selecting = list(sparse)
         for i in dense:
             r, t = batch[i], self.requests[batch[i].request_id]
-            t.selection_length, t.crowded = 0, False
+            t.selection_length = 0
             if r.length < r.prompt or r.length < t.budget.dense_up_to:
                 continue
             if t.hold.holds(r.length + 1):
                 continue
+            if self._index < t.crowded_until:
+                continue
             demand = self._demand(r, t) if self._decodes else 0
-            t.crowded = demand > room
-            if not t.crowded and self.requests.give_lane(t):
+            if demand > room:
+                t.crowded_until = self._index + REST_STEPS
+            elif self.requests.give_lane(t):
                 room -= demand
                 selecting.append(i)
         return sorted(selecting)
@@ -192,7 +197,7 @@ class SparseEngine:
         if self._prefills(r) or (t.parked is None and r.computed < r.prompt):
             return "no_selection"
         if t.parked is None and t.selection_length == 0:
-            return "fast_tier_full" if t.crowded else "no_selection"
+            return "fast_tier_full" if self._index <= t.crowded_until else "no_selection"
         if self._demand(r, t) > room:
             return "fast_tier_full"
         return None

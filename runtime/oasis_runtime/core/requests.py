@@ -79,8 +79,8 @@ class Tracked:
     """Least tokens that the next step can find computed, unless the request starts again."""
     parked: Selection | None = None
     """Came with an admission and waits for the request's first step."""
-    crowded: bool = False
-    """The fast tier had no room for its next step, so it chose no set."""
+    crowded_until: int = 0
+    """The fast tier had no room for it: the step in which it may choose a set again."""
     remote: bool = False
     """Some pages are still with the prefill engine."""
     landed: bool = False

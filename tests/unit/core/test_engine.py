@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 import numpy as np
 import pytest
 
 from oasis_runtime.contract import PrefetchConfig, RequestOptions, SelectionConfig
 from oasis_runtime.core.admission import hot_pages
+from oasis_runtime.core.engine import REST_STEPS
 from oasis_runtime.core.requests import Selection
 from oasis_runtime.core.tables import SlotState
 from tests.unit.core.world import BLOCK, SMALL, Attended, Request, World
@@ -382,8 +384,9 @@ def test_a_request_is_sparse_once_the_one_before_it_has_ended() -> None:
     world.prefill(second)
     world.decode(first, second)
     world.release(first)
-    world.decode(second)
-    assert world.decode(second).served == {"b": "sparse"}
+    served = [world.decode(second).served["b"] for _ in range(REST_STEPS + 2)]
+    assert served[-1] == "sparse"
+    assert served == sorted(served), "dense, and from then on sparse"
     world.close()
 
 
@@ -683,6 +686,21 @@ def test_a_remote_request_comes_before_a_local_one_that_can_be_dense() -> None:
     late = world.late
     assert world.decode(local, remote).served == {"a": "dense", "r": "sparse"}
     assert world.late == late
+    world.close()
+
+
+def test_a_local_request_does_not_change_with_every_remote_one_that_comes_and_goes() -> None:
+    world = full()
+    local = world.admit("a", 300)
+    world.prefill(local)
+    served, rounds = [], 12
+    for _ in range(rounds):
+        remote, _ = admitted(world)
+        served += [world.decode(local, remote).served["a"] for _ in range(2)]
+        world.release(remote)
+        served += [world.decode(local).served["a"] for _ in range(3)]
+    changes = sum(now != then for now, then in pairwise(served))
+    assert 2 <= changes <= 1 + 2 * len(served) // REST_STEPS
     world.close()
 
 
