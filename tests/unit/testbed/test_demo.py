@@ -35,7 +35,7 @@ def test_images_that_it_can_pull_are_asked_for_by_their_variables(
 ) -> None:
     monkeypatch.delenv("OASISKV_IMAGE_ROUTER")
     monkeypatch.delenv("OASISKV_IMAGE_RUNTIME")
-    with pytest.raises(Problem, match="set OASISKV_IMAGE_ROUTER, OASISKV_IMAGE_RUNTIME$"):
+    with pytest.raises(Problem, match=r"set OASISKV_IMAGE_ROUTER, OASISKV_IMAGE_RUNTIME$"):
         demo.demo()
 
 
@@ -50,5 +50,5 @@ def test_kubectl_and_helm_are_asked_for(users: Path) -> None:
 def test_a_cluster_that_does_not_answer_is_told_with_kubectls_words(users: Path) -> None:
     program(users, "kubectl", "echo connection refused >&2; exit 1")
     program(users, "helm", "exit 0")
-    with pytest.raises(Problem, match="its cluster does not answer: .*connection refused"):
+    with pytest.raises(Problem, match=r"its cluster does not answer: .*connection refused"):
         demo.demo()
