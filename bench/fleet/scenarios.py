@@ -23,7 +23,8 @@ class Scenario:
     miss: Callable[[float], float] = lambda _: MISSES
 
 
-def scenarios(base: Sequence[Arrival]) -> tuple[Scenario, ...]:
+def scenarios(base: Sequence[Arrival], draw: int) -> tuple[Scenario, ...]:
+    """All of them; another ``draw`` has other arrivals and sizes."""
     mean = SCALE * len(base) / base[-1].at
 
     def day(at: float) -> float:
@@ -39,21 +40,38 @@ def scenarios(base: Sequence[Arrival]) -> tuple[Scenario, ...]:
         return 0.5 + 0.35 * math.sin(2 * math.pi * at / 2400)
 
     return (
-        Scenario(recorded(base, SCALE, seed=1), "the recorded hour"),
         Scenario(
-            shaped("day", base, 1.5 * HOUR, day, 1.75 * mean, seed=2),
+            recorded(f"recorded{draw}", base, SCALE, seed=100 * draw + 1), "the recorded hour"
+        ),
+        Scenario(
+            shaped(f"day{draw}", base, 1.5 * HOUR, day, 1.75 * mean, seed=100 * draw + 2),
             "a day in 90 minutes, from a quarter of the mean to 1.75 times",
         ),
         Scenario(
-            shaped("bursts", base, 0.9 * HOUR, bursts, 1.6 * mean, seed=3),
+            shaped(f"bursts{draw}", base, 0.9 * HOUR, bursts, 1.6 * mean, seed=100 * draw + 3),
             "three bursts from 0.7 to 1.6 of the mean within 3 minutes",
         ),
         Scenario(
-            shaped("mix", base, 2400.0, lambda _: mean, mean, seed=4, share=long_answers),
+            shaped(
+                f"mix{draw}",
+                base,
+                2400.0,
+                lambda _: mean,
+                mean,
+                seed=100 * draw + 4,
+                share=long_answers,
+            ),
             "long prompts and long answers by turns",
         ),
         Scenario(
-            shaped("unpredicted", base, 0.75 * HOUR, lambda _: 1.3 * mean, 1.3 * mean, seed=5),
+            shaped(
+                f"unpredicted{draw}",
+                base,
+                0.75 * HOUR,
+                lambda _: 1.3 * mean,
+                1.3 * mean,
+                seed=100 * draw + 5,
+            ),
             "1.3 times the mean, and for 15 minutes three times as many pages miss",
             lambda at: MISSES_UNPREDICTED if 900 <= at < 1800 else MISSES,
         ),

@@ -46,7 +46,7 @@ def trace(path: Path = TRACE) -> tuple[Arrival, ...]:
         )
 
 
-def recorded(base: Sequence[Arrival], scale: int, seed: int) -> Workload:
+def recorded(name: str, base: Sequence[Arrival], scale: int, seed: int) -> Workload:
     """The hour as it was, every request ``scale`` times: with sizes of other requests, and spread
     over the 3 s that times are rounded to."""
     draw = random.Random(seed)
@@ -56,7 +56,7 @@ def recorded(base: Sequence[Arrival], scale: int, seed: int) -> Workload:
             size = item if copy == 0 else draw.choice(base)
             out.append(Arrival(item.at + draw.uniform(0, 3), size.prompt, size.answer))
     out.sort(key=lambda arrival: arrival.at)
-    return Workload("recorded", base[-1].at + 3, tuple(out))
+    return Workload(name, base[-1].at + 3, tuple(out))
 
 
 def shaped(

@@ -71,6 +71,6 @@ def decode_share(fleet: Fleet, spec: ScalingSpec, history: History) -> float:
     if running <= 1:
         return before
     seen = running * spec.slo.tpot_seconds / measured / planned_requests(fleet, spec)
-    too_slow = measured > spec.slo.tpot_seconds
-    target = min(before, seen) if too_slow else max(before, seen)
-    return min(1.0, max(LEAST_SHARE, before + SMOOTHING * (target - before)))
+    if measured > spec.slo.tpot_seconds:
+        return max(LEAST_SHARE, min(before, seen))
+    return min(1.0, before + SMOOTHING * max(0.0, seen - before))

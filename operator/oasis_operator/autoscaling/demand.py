@@ -139,7 +139,10 @@ def _request_load(fleet: Fleet, spec: ScalingSpec, history: RoleHistory, now: fl
     waiting = total(pod.waiting for pod in role.pods) + exports
     answer_seconds = running / started if started > 0 else DRAIN_SECONDS
     growth = queue_growth(history, now, running + waiting)
-    wanted = max(0.0, running + growth * answer_seconds)
+    # Answers that take too long are more at once than they would be within the SLO.
+    tpot = role.latency.value
+    in_time = min(1.0, spec.slo.tpot_seconds / tpot) if tpot else 1.0
+    wanted = max(0.0, (running + growth * answer_seconds) * in_time)
     return _load(
         wanted / carried,
         waiting * min(1.0, answer_seconds / DRAIN_SECONDS) / carried,
