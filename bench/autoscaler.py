@@ -4,10 +4,11 @@
 
 A discrete-event simulation (``bench/fleet``) of prefill, transfer and decode on GPUs, fed with the
 lengths of a recorded hour of conversations. Every policy runs the same five workloads, drawn twice,
-with one configuration for all of them. The HorizontalPodAutoscalers (on CPU, on the queue, on the
-queue and the batch) and the fixed fleets run a grid of configurations, narrowed down to what was
-near the best in a wider one; the operator's decision has its defaults. A request violates the SLO when its first token takes longer than 10 s and than twice what
-it takes on an idle fleet, or its other tokens more than 20 ms each.
+with one configuration for all of them. The HorizontalPodAutoscalers (on CPU, on the
+queue, on the queue and the batch) and the fixed fleets run a grid of configurations, narrowed down
+to what was near the best in a wider one; the operator's decision has its defaults. A request
+violates the SLO when its first token takes longer than 10 s and than twice what it takes on an idle
+fleet, or its other tokens more than 20 ms each.
 
 ``violations_ratio_vs_best_other`` is the operator's violations over those of the best configuration
 of all others that takes no more GPU-hours (2 % are ignored), ``gpu_hours_ratio_vs_best_other`` the
