@@ -20,7 +20,7 @@ from testbed import wait
 
 ROUND = 12
 """Requests of one round; a round begins within a second after the one before it."""
-PER_SECOND = 1.5
+PER_SECOND = 1.0
 START_SECONDS = 120
 ROUND_SECONDS = 180
 
