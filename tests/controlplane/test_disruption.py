@@ -19,7 +19,8 @@ def evicted(world: World, pod: Manifest) -> bool:
     try:
         world.plane.kubectl("create", "--raw", path, "-f", "-", manifest=eviction)
     except Problem as refused:
-        assert "disruption budget" in str(refused)
+        if "disruption budget" not in str(refused):
+            raise
         return False
     return True
 
