@@ -113,7 +113,10 @@ def example(name: str) -> Manifest:
 
 
 def with_roles(decode_replicas: int) -> Manifest:
-    """``examples/demo.yaml`` in fp32, so that answers can be compared, and with short leases."""
+    """``examples/demo.yaml`` in fp32, so that answers can be compared, and with short leases.
+
+    With so little CPU asked for that two revisions find room on the node.
+    """
     manifest = copy.deepcopy(example("demo"))
     spec = manifest["spec"]
     spec["engine"]["dtype"] = "float32"
@@ -125,6 +128,7 @@ def with_roles(decode_replicas: int) -> Manifest:
     words = [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
     for role in ("prefill", "decode"):
         spec[role]["podTemplate"] = {"spec": {"containers": [{"name": "engine", "args": words}]}}
+        spec[role]["resources"]["requests"]["cpu"] = "200m"
     spec["decode"]["replicas"] = decode_replicas
     spec["updates"]["drainSeconds"] = DRAIN_SECONDS
     return manifest

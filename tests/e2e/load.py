@@ -17,10 +17,11 @@ from pathlib import Path
 from types import TracebackType
 
 from testbed import wait
+from tests.e2e.served import Served
 
-ROUND = 12
+ROUND = 8
 """Requests of one round; a round begins within a second after the one before it."""
-PER_SECOND = 1.0
+PER_SECOND = 1.5
 START_SECONDS = 120
 ROUND_SECONDS = 180
 
@@ -28,7 +29,9 @@ ROUND_SECONDS = 180
 class Load:
     """Requests that come evenly, whether or not the ones before them are answered."""
 
-    def __init__(self, url: str, model: str, tokenizer: Path, folder: Path) -> None:
+    def __init__(self, served: Served, tokenizer: Path, folder: Path) -> None:
+        """Results go to ``folder``."""
+        url, (model,) = served.endpoint().removesuffix("/v1"), served.client().models.list().data
         self._folder = folder
         self._log = folder / "log"
         with self._log.open("wb") as log:
@@ -36,7 +39,7 @@ class Load:
                 [
                     *(sys.executable, "-m", "tests.e2e.load", str(folder)),
                     *("--backend", "openai", "--endpoint", "/v1/completions"),
-                    *("--base-url", url, "--model", model, "--tokenizer", str(tokenizer)),
+                    *("--base-url", url, "--model", model.id, "--tokenizer", str(tokenizer)),
                     *("--dataset-name", "random", "--ignore-eos"),
                     *("--random-input-len", "160", "--random-output-len", "24"),
                     *("--num-prompts", str(ROUND), "--request-rate", str(PER_SECOND)),
@@ -48,6 +51,11 @@ class Load:
             )
 
     def __enter__(self) -> Load:
+        try:
+            self.until_rounds(1)
+        except BaseException:
+            self._end()
+            raise
         return self
 
     def __exit__(
@@ -56,8 +64,7 @@ class Load:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._process.kill()
-        self._process.wait()
+        self._end()
 
     def rounds(self) -> list[dict[str, object]]:
         """Results of the rounds that are done."""
@@ -89,6 +96,10 @@ class Load:
         """What the benchmark says of its failures."""
         lines = self._log.read_text().splitlines()
         return "\n".join(line for line in lines if "rror" in line)[-3000:]
+
+    def _end(self) -> None:
+        self._process.kill()
+        self._process.wait()
 
     def _alive(self) -> None:
         if self._process.poll() is not None:
