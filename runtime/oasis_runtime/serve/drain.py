@@ -18,7 +18,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from oasis_runtime.contract import DRAIN_QUIET_SECONDS, DRAIN_SETTLE_SECONDS, Metric, Role
 
@@ -26,6 +26,9 @@ RUNNING = ("vllm:num_requests_running", "vllm:num_requests_waiting")
 ANSWERED = "vllm:request_success_total"
 POLL_SECONDS = 0.5
 TIMEOUT_SECONDS = 2.0
+DEAD_SECONDS = 60.0
+"""An engine that has not answered for so long hangs: nobody gets anything from it any more. The
+kubelet runs ``preStop`` also before it restarts one that fails its liveness probe."""
 
 Samples = Mapping[str, float]
 """Metrics by name, summed over their labels."""
@@ -65,15 +68,18 @@ class Drain:
     role: Role
     begun: float
     limit: float
-    _answered: float | None = None
-    _quiet_since: float | None = None
-    _free_since: float | None = None
+    _answered: float | None = field(default=None, init=False)
+    _quiet_since: float | None = field(default=None, init=False)
+    _free_since: float | None = field(default=None, init=False)
+    _silent_since: float | None = field(default=None, init=False)
 
     def may_end(self, now: float, seen: Seen) -> bool:
         """Whether nothing more is to be done."""
         if now - self.begun >= self.limit or not seen.listening:
             return True
         self._note(now, seen)
+        if self._silent_since is not None and now - self._silent_since >= DEAD_SECONDS:
+            return True
         if now - self.begun < DRAIN_SETTLE_SECONDS or not seen.idle:
             return False
         return self.role is not Role.DECODE or self._nothing_comes(now)
@@ -83,6 +89,10 @@ class Drain:
         if self._quiet_since is None or not seen.idle or answered != self._answered:
             self._quiet_since = now
         self._answered = answered
+        if seen.engine is not None:
+            self._silent_since = None
+        elif self._silent_since is None:
+            self._silent_since = now
         # Before the routers know that this pod is ending, prefills may still begin for it.
         settled = now - self.begun >= DRAIN_SETTLE_SECONDS
         if not settled or not seen.none_prefills:

@@ -77,6 +77,12 @@ def test_one_that_is_too_busy_to_answer_is_not_taken_for_idle(role: Role) -> Non
     assert seconds(role, until(50, Seen(None), Seen(IDLE))) >= 50
 
 
+@pytest.mark.parametrize("role", ROLES)
+def test_one_that_hangs_is_not_waited_for(role: Role) -> None:
+    assert 60 <= seconds(role, lambda _: Seen(None)) <= 61
+    assert 90 <= seconds(role, until(30, Seen(BUSY), Seen(None))) <= 91
+
+
 def test_a_decode_engine_stays_while_a_prompt_is_prefilled_that_may_be_for_it() -> None:
     busy = until(12, Seen(IDLE, [IDLE, BUSY]), Seen(IDLE, [IDLE, IDLE]))
     assert 12 <= seconds(Role.DECODE, busy) <= 13
