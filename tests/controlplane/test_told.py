@@ -28,7 +28,7 @@ def test_logs_are_json_with_the_key_when_asked_for(
     operator.stop()
     records = [json.loads(line) for line in (tmp_path / "json.log").read_text().splitlines()]
     about = [r for r in records if r.get("oasisdeployment") == f"{world.namespace}/chat"]
-    assert any(record["message"] == "applied Deployment chat-router" for record in about)
+    assert "applied Service chat-router" in [record["message"] for record in about]
     assert {record["level"] for record in about} == {"INFO"}
 
 
