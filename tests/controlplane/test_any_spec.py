@@ -64,6 +64,7 @@ def operator(start_operator: Callable[..., OperatorProcess]) -> OperatorProcess:
     return start_operator("fuzzed", OASIS_WRITES_PER_SECOND="500").until_leading()
 
 
+@pytest.mark.timeout(300 + 2 * CASES)
 def test_any_spec_is_refused_in_words_or_gets_a_condition(
     world: World, operator: OperatorProcess, control_plane: ControlPlane
 ) -> None:
