@@ -121,7 +121,7 @@ def test_load_adds_pods_and_its_end_takes_them_away(
     world: World, engines: Engines, start_operator: Callable[..., OperatorProcess]
 ) -> None:
     operator = start_operator("one", OASIS_PROMETHEUS_URL=engines.url).until_leading()
-    world.apply("chat", spec(autoscaling=SCALING, engine={"maxNumSeqs": 10}))
+    world.apply("chat", spec(autoscaling=SCALING, engine={"maxNumSeqs": 14}))
     world.until_ready("chat")
     held = world.until_condition("chat", "ScalingActive", "False", "NoData")
     assert "requests of decode" in held["message"]

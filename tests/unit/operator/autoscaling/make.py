@@ -13,8 +13,8 @@ from oasis_operator.autoscaling.policy import Behaviour, Bounds, ScalingSpec, Sl
 OLD = 3600.0
 CAPACITY = 10_000.0
 """Prompt tokens a second of a busy pod."""
-REQUESTS = 10
-"""Of one decode pod. At 70 % it is meant to have seven."""
+REQUESTS = 14
+"""Of one decode pod. It is meant to have half of them, seven."""
 STEP = 15.0
 
 

@@ -28,7 +28,7 @@ SCALING = {"decode": {"maxReplicas": 6}, "warmUpSeconds": 0}
 
 
 def od(**scaling: Any) -> OasisDeployment:
-    return deployment(prefill=None, autoscaling={**SCALING, **scaling}, engine={"maxNumSeqs": 10})
+    return deployment(prefill=None, autoscaling={**SCALING, **scaling}, engine={"maxNumSeqs": 14})
 
 
 def observed(decode: int = 1, ready: int = 1) -> Observed:
