@@ -91,7 +91,7 @@ def test_answers_that_take_twice_too_long_count_half() -> None:
     slow = decode(4, requests=32, latency=Latency(0.1, 100.0))
     found = decided(fleet(decode=slow))
     assert found.history.decode.capacity == pytest.approx(8 * 0.5 / 14)
-    assert found.decode.replicas == 6  # 16 at once, of which a pod is to have 2
+    assert found.decode.replicas == 8  # 16 at once, of which a pod is to have 2
 
 
 def test_a_saturated_fetch_link_adds_decode_pods() -> None:
