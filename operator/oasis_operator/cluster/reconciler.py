@@ -40,6 +40,7 @@ from oasis_operator.reconcile.observed import ObjectKey, Observed
 from oasis_operator.reconcile.pause import paused
 from oasis_operator.reconcile.placement_condition import UNSCHEDULABLE, withheld
 from oasis_operator.reconcile.plan import plan
+from oasis_operator.reconcile.pods import complaint_of
 from oasis_operator.reconcile.scaling_spec import replicas_of
 from oasis_operator.reconcile.status import (
     failed,
@@ -222,9 +223,8 @@ class Reconciler:
             warnings = await self._server.list_in(
                 EVENT, od.namespace, f"involvedObject.uid={pod.uid},type=Warning"
             )
-            if warnings:
-                last = max(warnings, key=lambda item: item.get("lastTimestamp") or "")
-                found[pod.uid] = " ".join(str(last.get("message", "")).split())
+            if complaint := complaint_of(warnings):
+                found[pod.uid] = complaint
         return found
 
     async def _report_failure(self, body: Manifest, drafts: list[Draft]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -73,6 +73,16 @@ class PodView:
             ready_changed=datetime.fromisoformat(changed),
             finished=status.get("phase") in ("Succeeded", "Failed"),
         )
+
+
+def complaint_of(events: Sequence[Mapping[str, Any]]) -> str:
+    """What the kubelet last said, in warnings about one pod, of why its container is not there.
+
+    A probe that fails proves that the container is: the pod as last seen is then older than that.
+    """
+    about = [event for event in events if event.get("reason") != "Unhealthy"]
+    last = max(about, key=lambda event: event.get("lastTimestamp") or "", default=None)
+    return " ".join(str(last.get("message", "")).split()) if last else ""
 
 
 def _containers(status: Mapping[str, Any]) -> list[Mapping[str, Any]]:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from oasis_operator.reconcile.pods import MESSAGE_LIMIT, PodView
+from oasis_operator.reconcile.pods import MESSAGE_LIMIT, PodView, complaint_of
 from tests.unit.operator.make import pod
 
 
@@ -97,3 +97,23 @@ def test_an_init_container_that_is_done_is_no_problem() -> None:
 def test_a_bound_pod_without_a_container_is_starting(statuses: list[Any]) -> None:
     assert PodView.of(pod(phase="Pending", containerStatuses=statuses)).starting
     assert not PodView.of(pod(phase="Running", containerStatuses=statuses)).starting
+
+
+def warning(reason: str, message: str, minute: int) -> dict[str, Any]:
+    when = f"2026-01-01T00:{minute:02}:00Z"
+    return {"reason": reason, "message": message, "lastTimestamp": when}
+
+
+def test_the_kubelets_last_warning_about_a_start_is_told_in_one_line() -> None:
+    events = [
+        warning("FailedMount", "MountVolume.SetUp failed:\n  /srv/b is not there", 2),
+        warning("FailedMount", "MountVolume.SetUp failed: /srv/a is not there", 1),
+    ]
+    assert complaint_of(events) == "MountVolume.SetUp failed: /srv/b is not there"
+
+
+def test_a_failing_probe_is_no_complaint_about_a_start() -> None:
+    probe = warning("Unhealthy", "Startup probe failed: connection refused", 3)
+    mount = warning("FailedMount", "MountVolume.SetUp failed", 1)
+    assert complaint_of([probe]) == ""
+    assert complaint_of([mount, probe]) == "MountVolume.SetUp failed"
