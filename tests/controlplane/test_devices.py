@@ -173,10 +173,12 @@ def test_pods_that_wait_for_devices_in_use_are_told_apart(world: World) -> None:
 
 
 def test_a_large_claim_waits_outside_the_scheduler_until_its_devices_are_free(
-    world: World,
+    world: World, operator: OperatorProcess
 ) -> None:
     world.apply("small", on("big", {"gpu": {}, "nic": {}}))
     world.until_ready("small")
+    # What the operator knows of claims may be two seconds old.
+    operator.until_resynced(4)
     world.apply("chat", on("big", {"gpu": {"count": 8}, "nic": {"count": 8}}))
     world.until_condition("chat", "DecodeReady", "False", "DevicesInUse")
     assert world.owned("pods", "chat") == []

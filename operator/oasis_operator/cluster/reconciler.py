@@ -168,9 +168,10 @@ class Reconciler:
                 )
             self._store.keep_object(live)
             log.info("applied %s %s", name.kind, name.name)
-            field = dropped(manifest, live)
-            if field is not None:
-                lost.append(f"{name.kind} {name.name}: the API server did not keep {field}")
+            fields = dropped(manifest, live)
+            if fields:
+                told = ", ".join(fields)
+                lost.append(f"{name.kind} {name.name}: the API server did not keep {told}")
         for name, replicas in todo.scale.items():
             kind = CHILD_BY_KIND[name.kind]
             live = await self._server.scale(kind, key.namespace, name.name, replicas)

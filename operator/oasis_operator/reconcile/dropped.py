@@ -6,6 +6,7 @@ and mean something else: a volume without a source is an empty folder.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from oasis_operator.reconcile.plan import covers
@@ -13,16 +14,14 @@ from oasis_operator.reconcile.plan import covers
 Path = tuple[str | int, ...]
 
 
-def dropped(wanted: Any, live: Any) -> str | None:
-    """The first field of ``wanted`` that ``live`` has not, or has differently; ``None`` where all
-    of it is there."""
-    path = _first(wanted, live, ())
-    return None if path is None else ".".join(map(str, path))
+def dropped(wanted: Any, live: Any) -> list[str]:
+    """The fields of ``wanted`` that ``live`` has not, or has differently."""
+    return [".".join(map(str, path)) for path in _dropped(wanted, live, ())]
 
 
-def _first(wanted: Any, live: Any, path: Path) -> Path | None:
+def _dropped(wanted: Any, live: Any, path: Path) -> Iterator[Path]:
     if covers(wanted, live):
-        return None
+        return
     inside: list[tuple[str | int, Any, Any]] = []
     if isinstance(wanted, dict) and isinstance(live, dict):
         # Each as a part of the object, for there a field without content says nothing.
@@ -33,5 +32,5 @@ def _first(wanted: Any, live: Any, path: Path) -> Path | None:
         ]
     elif isinstance(wanted, list) and isinstance(live, list) and len(wanted) == len(live):
         inside = [(index, *both) for index, both in enumerate(zip(wanted, live, strict=True))]
-    found = (_first(one, other, (*path, step)) for step, one, other in inside)
-    return next((way for way in found if way is not None), path)
+    found = [way for step, one, other in inside for way in _dropped(one, other, (*path, step))]
+    yield from found or [path]

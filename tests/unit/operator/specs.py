@@ -151,9 +151,9 @@ def mutated(draw: st.DrawFn) -> Spec:
         if change == "delete":
             del inside[last]
         elif change == "replace" or not isinstance(inside, dict):
-            inside[last] = draw(WRONG)
+            inside[last] = copy.deepcopy(draw(WRONG))
         else:
-            inside[draw(st.text(min_size=1, max_size=8))] = draw(WRONG)
+            inside[draw(st.text(min_size=1, max_size=8))] = copy.deepcopy(draw(WRONG))
     return spec
 
 
