@@ -98,6 +98,22 @@ def complete(client: OpenAI, prompt: str) -> str:
     return answer.choices[0].text
 
 
+def test_the_status_tells_mode_and_rates(asked: Asked, disaggregated: Served) -> None:  # noqa: ARG001
+    """Of the last minutes, so before the tests whose short prompts are decoded densely."""
+    measured = ("NUMAAligned", "TransportHealthy", "SparsityHealthy")
+
+    def told() -> bool:
+        status = disaggregated.status()
+        known = all(disaggregated.condition(kind).get("status") != "Unknown" for kind in measured)
+        return status.get("mode") == "sparse" and "hitRate" in status and known
+
+    wait.until(told, "conditions from metrics", 90, every=1)
+    assert 0 < float(disaggregated.status()["hitRate"].rstrip("%")) <= 100
+    for kind in ("NUMAAligned", "TransportHealthy"):
+        condition = disaggregated.condition(kind)
+        assert condition["status"] == "True", condition
+
+
 def test_a_prompt_that_comes_again_is_not_prefilled_again_and_gets_the_same_answer(
     disaggregated: Served,
 ) -> None:
