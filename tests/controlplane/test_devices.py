@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from oasis_operator.desired.metadata import COMPONENT_LABEL
 from testbed import wait
 from testbed.controlplane.bed import ControlPlane
 from testbed.controlplane.fakedevices import (
@@ -198,6 +199,20 @@ def test_another_claim_is_another_template_and_the_old_one_goes(world: World) ->
     assert len(world.owned("resourceclaimtemplates")) == 1
 
 
+def rests(world: World) -> bool:
+    """Whether the decode Deployment is to have no pods and the cluster has taken note of it."""
+    (body,) = (
+        item
+        for item in world.owned("deployments", "chat")
+        if item["metadata"]["labels"][COMPONENT_LABEL] == "decode"
+    )
+    status = body.get("status", {})
+    return (
+        body["spec"]["replicas"] == status.get("replicas", 0) == 0
+        and status.get("observedGeneration") == body["metadata"]["generation"]
+    )
+
+
 def test_pods_that_a_kubelet_refuses_for_their_topology_make_no_storm(
     world: World, operator: OperatorProcess
 ) -> None:
@@ -209,6 +224,8 @@ def test_pods_that_a_kubelet_refuses_for_their_topology_make_no_storm(
         f"the pause (after {found['message']})",
         SECONDS,
     )
+    # What the cluster had begun before it saw the pause is not counted.
+    wait.until(lambda: rests(world), "a Deployment that makes no pods", SECONDS)
     operator.until_resynced(1)
     count = len(world.owned("pods", "chat"))
     operator.until_resynced(2)

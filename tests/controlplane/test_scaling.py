@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from testbed import processes, programs, wait
-from testbed.controlplane.bed import free_ports
+from testbed import wait
+from testbed.monitoring.local import serving
 from tests.controlplane.operator_process import OperatorProcess
 from tests.controlplane.world import SECONDS, World, spec
 
@@ -94,24 +94,11 @@ def engines(tmp_path: Path) -> Iterator[Engines]:
         "file_sd_configs": [{"files": ["targets.json"], "refresh_interval": "1s"}],
     }
     config = {"global": {"scrape_interval": "1s"}, "scrape_configs": [job]}
-    (tmp_path / "config.yml").write_text(json.dumps(config))
-    (port,) = free_ports(1)
-    started = processes.spawn(
-        "prometheus",
-        [
-            programs.find(["prometheus"])["prometheus"],
-            f"--config.file={tmp_path / 'config.yml'}",
-            f"--storage.tsdb.path={tmp_path / 'data'}",
-            f"--web.listen-address=127.0.0.1:{port}",
-        ],
-        tmp_path / "prometheus.log",
-    )
     try:
-        found.url = f"http://127.0.0.1:{port}"
-        wait.until(lambda: wait.answers(f"{found.url}/-/ready"), "Prometheus", SECONDS)
-        yield found
+        with serving(tmp_path, json.dumps(config)) as url:
+            found.url = url
+            yield found
     finally:
-        processes.stop(started)
         server.shutdown()
         thread.join()
         server.server_close()
@@ -124,7 +111,12 @@ def test_load_adds_pods_and_its_end_takes_them_away(
     world.apply("chat", spec(autoscaling=SCALING, engine={"maxNumSeqs": 14}))
     world.until_ready("chat")
     held = world.until_condition("chat", "ScalingActive", "False", "NoData")
-    assert "requests of decode" in held["message"]
+    # The first look may have come before the decode pod, and holds until the next.
+    wait.until(
+        lambda: "requests of decode" in world.condition("chat", "ScalingActive")["message"],
+        f"a word about decode (after {held['message']})",
+        SECONDS,
+    )
 
     def until_pods(prefill: int, decode: int) -> None:
         def so_many() -> bool:

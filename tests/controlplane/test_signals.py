@@ -14,8 +14,7 @@ import pytest
 
 from oasis_operator.signals.prometheus import NoSignals, Prometheus, Signals
 from oasis_runtime.contract import Metric
-from testbed import processes, programs, wait
-from testbed.controlplane.bed import free_ports
+from testbed.monitoring.local import serving
 from tests.unit.operator.make import built, deployment
 
 SECONDS = 60.0
@@ -73,24 +72,8 @@ def prometheus(engine: int, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     }
     job = {"job_name": "pods", "static_configs": [target]}
     config = {"global": {"scrape_interval": "1s"}, "scrape_configs": [job]}
-    (folder / "config.yml").write_text(json.dumps(config))
-    (port,) = free_ports(1)
-    started = processes.spawn(
-        "prometheus",
-        [
-            programs.find(["prometheus"])["prometheus"],
-            f"--config.file={folder / 'config.yml'}",
-            f"--storage.tsdb.path={folder / 'data'}",
-            f"--web.listen-address=127.0.0.1:{port}",
-        ],
-        folder / "log",
-    )
-    try:
-        url = f"http://127.0.0.1:{port}"
-        wait.until(lambda: wait.answers(f"{url}/-/ready"), "Prometheus", SECONDS)
+    with serving(folder, json.dumps(config)) as url:
         yield url
-    finally:
-        processes.stop(started)
 
 
 async def signals(url: str, name: str) -> Signals | NoSignals:

@@ -25,13 +25,12 @@ from oasis_operator.signals.fleet import FleetNumbers, RolePods, fleet_of
 from oasis_operator.signals.prometheus import NoSignals, Prometheus
 from oasis_operator.signals.queries import fleet_queries
 from oasis_runtime.contract import Role
-from testbed import processes, programs, wait
-from testbed.controlplane.bed import free_ports
+from testbed import programs
+from testbed.monitoring.local import serving
 from tests.unit.operator.autoscaling.make import spec
 from tests.unit.operator.autoscaling.record import FILE, NAMESPACE, PODS, REVISION
 from tests.unit.operator.make import deployment
 
-SECONDS = 30.0
 RECORDED = gzip.decompress(FILE.read_bytes()).decode()
 LENGTH = max(float(line.rpartition(" ")[2]) for line in RECORDED.splitlines())
 LOADED, AFTER = 60.0, LENGTH
@@ -59,27 +58,11 @@ def stored() -> str:
 def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     folder: Path = tmp_path_factory.mktemp("prometheus")
     (folder / "recorded.om").write_text(stored())
-    (folder / "config.yml").write_text("scrape_configs: []\n")
-    found = programs.find(["prometheus", "promtool"])
+    promtool = programs.find(["promtool"])["promtool"]
     importing = ["tsdb", "create-blocks-from", "openmetrics", "recorded.om", "data"]
-    subprocess.run([found["promtool"], *importing], cwd=folder, check=True, capture_output=True)
-    (port,) = free_ports(1)
-    started = processes.spawn(
-        "prometheus",
-        [
-            found["prometheus"],
-            f"--config.file={folder / 'config.yml'}",
-            f"--storage.tsdb.path={folder / 'data'}",
-            f"--web.listen-address=127.0.0.1:{port}",
-        ],
-        folder / "log",
-    )
-    try:
-        url = f"http://127.0.0.1:{port}"
-        wait.until(lambda: wait.answers(f"{url}/-/ready"), "Prometheus", SECONDS)
+    subprocess.run([promtool, *importing], cwd=folder, check=True, capture_output=True)
+    with serving(folder, "scrape_configs: []\n") as url:
         yield url
-    finally:
-        processes.stop(started)
 
 
 async def numbers(url: str, namespace: str) -> FleetNumbers:
