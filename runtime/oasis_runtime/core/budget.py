@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from oasis_runtime.contract import RequestOptions, SelectionConfig
+from oasis_runtime.contract import EngineConfig, RequestOptions, Role, SelectionConfig
 
 
 @dataclass(frozen=True)
@@ -50,3 +50,14 @@ class Budget:
     def window_start(self, length: int) -> int:
         """First logical block of the window of the token that follows ``length`` tokens."""
         return max(self.sinks, (length + 1 - self.window_tokens) // self.block, 0)
+
+
+def sparse_at_once(config: EngineConfig, most_requests: int) -> int:
+    """Requests whose sets the fast tier must hold together, for an engine to start.
+
+    A decode engine cannot fall back to dense for a request whose pages are with its peer, so it
+    needs room for all; an engine in one role for one, and one that never decodes sparsely for none.
+    """
+    if config.role is Role.PREFILL or config.selection.mode == "dense":
+        return 0
+    return most_requests if config.role is Role.DECODE else 1

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from oasis_runtime.contract import EngineConfig, RequestOptions, Role
-from oasis_runtime.core.budget import Budget
+from oasis_runtime.contract import EngineConfig, RequestOptions
+from oasis_runtime.core.budget import Budget, sparse_at_once
 from oasis_runtime.core.geometry import slots_for
 from oasis_runtime.serve.model_folder import ModelShape
 
@@ -14,20 +14,16 @@ _OTHER_ELEMENTS = "--kv-cache-dtype"
 def fast_tier_problem(config: EngineConfig, shape: ModelShape | None) -> str | None:
     """The sentence for a fast tier that is too small; None if it is not, or cannot be known yet.
 
-    A decode engine needs room for all of its requests at once, as none can fall back to dense
-    while its pages are with a peer; an engine in one role for one. The engine checks again with
-    the sizes of the loaded model.
+    The engine checks again with the sizes of the loaded model.
     """
     if shape is None or shape.layers is None or shape.kv_heads is None:
         return None
-    if config.role is Role.PREFILL or config.selection.mode == "dense":
-        return None
+    requests = sparse_at_once(config, config.max_num_seqs)
     if any(argument.startswith(_OTHER_ELEMENTS) for argument in config.extra_args):
         return None
     heads = max(1, shape.kv_heads // config.tensor_parallel_size)
     page_bytes = shape.page_bytes(config.tiers.block_tokens)
     budget = Budget.of(config.selection, RequestOptions(), config.tiers.block_tokens)
-    requests = config.max_num_seqs if config.role is Role.DECODE else 1
     pages = requests * budget.most_blocks * heads
     if slots_for(config.tiers.fast_bytes, shape.layers, page_bytes) >= pages:
         return None

@@ -13,7 +13,7 @@ from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackendImpl
 from vllm.v1.worker.gpu_input_batch import InputBatch
 
 from oasis_runtime.contract import EngineConfig, RequestOptions, Role
-from oasis_runtime.core.budget import Budget
+from oasis_runtime.core.budget import Budget, sparse_at_once
 from oasis_runtime.core.engine import SparseEngine, Step
 from oasis_runtime.core.escalation import FACTOR
 from oasis_runtime.core.geometry import Geometry, slots_for
@@ -107,10 +107,9 @@ def create(
         slots=slots,
     )
     budget = Budget.of(config.selection, RequestOptions(), block)
-    # A decode engine cannot fall back to dense for a request whose pages are with its peer.
-    at_once = vllm_config.scheduler_config.max_num_seqs if config.role is Role.DECODE else 1
+    at_once = sparse_at_once(config, vllm_config.scheduler_config.max_num_seqs)
     needed = at_once * budget.most_blocks * heads
-    if slots < needed and config.role is not Role.PREFILL and config.selection.mode != "dense":
+    if slots < needed:
         raise ValueError(
             f"tiers.fast_bytes holds {slots} pages a layer, {at_once} request(s) at this budget "
             f"need {needed}: raise it to {needed * len(host) * page_bytes}, or lower "
