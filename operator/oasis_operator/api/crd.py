@@ -5,13 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from oasis_operator.api.base import rule
+from oasis_operator.api.definition import GROUP, OBJECT_FIELDS, definition
 from oasis_operator.api.spec import Spec
 from oasis_operator.api.status import Status
 from oasis_operator.api.structural import structural
 
-GROUP = "oasiskv.io"
-VERSION = "v1alpha1"
-API_VERSION = f"{GROUP}/{VERSION}"
 KIND = "OasisDeployment"
 PLURAL = "oasisdeployments"
 CRD_NAME = f"{PLURAL}.{GROUP}"
@@ -63,40 +61,11 @@ def custom_resource_definition(annotations: dict[str, str] | None = None) -> dic
         "required": ["spec"],
         "x-kubernetes-validations": NAME_RULES,
         "properties": {
-            "apiVersion": {"type": "string"},
-            "kind": {"type": "string"},
-            "metadata": {"type": "object"},
+            **OBJECT_FIELDS,
             "spec": structural(Spec.model_json_schema(by_alias=True)),
             "status": structural(Status.model_json_schema(by_alias=True)),
         },
     }
-    metadata: dict[str, Any] = {"name": CRD_NAME}
-    if annotations:
-        metadata["annotations"] = annotations
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": metadata,
-        "spec": {
-            "group": GROUP,
-            "scope": "Namespaced",
-            "names": {
-                "kind": KIND,
-                "listKind": f"{KIND}List",
-                "plural": PLURAL,
-                "singular": KIND.lower(),
-                "shortNames": ["odep"],
-                "categories": ["oasiskv"],
-            },
-            "versions": [
-                {
-                    "name": VERSION,
-                    "served": True,
-                    "storage": True,
-                    "additionalPrinterColumns": COLUMNS,
-                    "subresources": {"status": {}},
-                    "schema": {"openAPIV3Schema": schema},
-                }
-            ],
-        },
-    }
+    return definition(
+        KIND, PLURAL, schema, COLUMNS, {"status": {}}, annotations, short_names=["odep"]
+    )

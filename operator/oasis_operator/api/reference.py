@@ -6,7 +6,8 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from oasis_operator.api.crd import API_VERSION, KIND, custom_resource_definition
+from oasis_operator.api.crd import KIND, custom_resource_definition
+from oasis_operator.api.definition import API_VERSION
 
 Schema = dict[str, Any]
 

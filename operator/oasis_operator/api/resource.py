@@ -8,6 +8,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from oasis_operator.api.problems import problems_of
 from oasis_operator.api.spec import Spec
 
 
@@ -36,10 +37,7 @@ class OasisDeployment:
         try:
             spec = Spec.model_validate(body.get("spec", {}))
         except ValidationError as error:
-            problems = "; ".join(
-                f"spec.{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors()
-            )
-            raise InvalidSpecError(problems) from error
+            raise InvalidSpecError(problems_of(error, "spec.")) from error
         return cls(
             name=metadata["name"],
             namespace=metadata["namespace"],

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from oasis_operator.api.autoscaling import MOST_REPLICAS
-from oasis_operator.api.crd import GROUP, VERSION
+from oasis_operator.api.definition import GROUP, OBJECT_FIELDS, definition
 
 ROLE_KIND = "OasisRole"
 ROLE_PLURAL = "oasisroles"
@@ -42,52 +42,21 @@ def role_definition(annotations: dict[str, str] | None = None) -> dict[str, Any]
         "type": "object",
         "description": "The replicas of one role of an OasisDeployment, for other autoscalers.",
         "properties": {
-            "apiVersion": {"type": "string"},
-            "kind": {"type": "string"},
-            "metadata": {"type": "object"},
+            **OBJECT_FIELDS,
             "spec": spec,
             "status": status,
         },
     }
-    metadata: dict[str, Any] = {"name": ROLE_CRD_NAME}
-    if annotations:
-        metadata["annotations"] = annotations
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": metadata,
-        "spec": {
-            "group": GROUP,
-            "scope": "Namespaced",
-            "names": {
-                "kind": ROLE_KIND,
-                "listKind": f"{ROLE_KIND}List",
-                "plural": ROLE_PLURAL,
-                "singular": ROLE_KIND.lower(),
-                "categories": ["oasiskv"],
-            },
-            "versions": [
-                {
-                    "name": VERSION,
-                    "served": True,
-                    "storage": True,
-                    "additionalPrinterColumns": [
-                        _column("Desired", ".spec.replicas"),
-                        _column("Current", ".status.replicas"),
-                    ],
-                    "subresources": {
-                        "status": {},
-                        "scale": {
-                            "specReplicasPath": ".spec.replicas",
-                            "statusReplicasPath": ".status.replicas",
-                            "labelSelectorPath": ".status.selector",
-                        },
-                    },
-                    "schema": {"openAPIV3Schema": schema},
-                }
-            ],
+    subresources = {
+        "status": {},
+        "scale": {
+            "specReplicasPath": ".spec.replicas",
+            "statusReplicasPath": ".status.replicas",
+            "labelSelectorPath": ".status.selector",
         },
     }
+    columns = [_column("Desired", ".spec.replicas"), _column("Current", ".status.replicas")]
+    return definition(ROLE_KIND, ROLE_PLURAL, schema, columns, subresources, annotations)
 
 
 def _column(name: str, path: str) -> dict[str, Any]:

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from oasis_operator.api.crd import API_VERSION, KIND
+from oasis_operator.api.crd import KIND
+from oasis_operator.api.definition import API_VERSION
 from oasis_operator.desired.metadata import Manifest
 from oasis_operator.desired.revision import content_hash
 from oasis_operator.reconcile.conditions import Draft

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from oasis_operator.api.crd import API_VERSION, KIND, PLURAL
+from oasis_operator.api.crd import KIND, PLURAL
+from oasis_operator.api.definition import API_VERSION
 from oasis_operator.api.role_crd import ROLE_KIND, ROLE_PLURAL
 
 

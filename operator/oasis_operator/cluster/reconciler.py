@@ -9,7 +9,8 @@ from datetime import UTC, datetime
 
 from pydantic import ValidationError
 
-from oasis_operator.api.crd import API_VERSION, KIND
+from oasis_operator.api.crd import KIND
+from oasis_operator.api.definition import API_VERSION
 from oasis_operator.api.resource import InvalidSpecError, OasisDeployment
 from oasis_operator.api.status import Status
 from oasis_operator.cluster.devices import Devices

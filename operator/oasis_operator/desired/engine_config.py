@@ -5,6 +5,7 @@ from __future__ import annotations
 import yaml
 from pydantic import ValidationError
 
+from oasis_operator.api.problems import problems_of
 from oasis_operator.api.quantity import quantity_bytes
 from oasis_operator.api.resource import InvalidSpecError, OasisDeployment
 from oasis_operator.desired.model import model_source
@@ -32,10 +33,7 @@ def engine_config(od: OasisDeployment, role: RolePlan) -> EngineConfig:
     try:
         return _engine_config(od, role)
     except ValidationError as error:
-        problems = "; ".join(
-            f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors()
-        )
-        raise InvalidSpecError(f"the engine would refuse it: {problems}") from error
+        raise InvalidSpecError(f"the engine would refuse it: {problems_of(error)}") from error
 
 
 def _engine_config(od: OasisDeployment, role: RolePlan) -> EngineConfig:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Any
 
-from oasis_operator.api.crd import API_VERSION, GROUP, KIND
+from oasis_operator.api.crd import KIND
+from oasis_operator.api.definition import API_VERSION, GROUP
 from oasis_operator.api.resource import OasisDeployment
 
 Manifest = dict[str, Any]

@@ -6,6 +6,8 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from oasis_operator.api.problems import problems_of
+
 # The merge keys of the pod's lists, as in the Kubernetes API; other lists are replaced whole.
 _MERGE_KEYS = {
     "containers": "name",
@@ -74,10 +76,9 @@ def overridden(template: dict[str, Any], override: dict[str, Any]) -> dict[str, 
     try:
         _Template.model_validate(result)
     except ValidationError as invalid:
-        problems = "; ".join(
-            f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in invalid.errors()
-        )
-        raise OverrideError(f"{problems}: write it as in a pod, or leave it out") from invalid
+        raise OverrideError(
+            f"{problems_of(invalid)}: write it as in a pod, or leave it out"
+        ) from invalid
     return result
 
 

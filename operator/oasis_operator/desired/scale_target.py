@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from oasis_operator.api.crd import API_VERSION
+from oasis_operator.api.definition import API_VERSION
 from oasis_operator.api.resource import OasisDeployment
 from oasis_operator.api.role_crd import ROLE_KIND
 from oasis_operator.desired.metadata import Component, Manifest, component_name, manifest

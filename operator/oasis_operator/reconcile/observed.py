@@ -107,6 +107,10 @@ class Observed:
                 return view
         return None
 
+    def pods_of(self, revision: str, component: Component) -> list[PodView]:
+        """Pods of one role in one revision, also those that are going."""
+        return [p for p in self.pods if p.component == component and p.revision == revision]
+
     def selected(self) -> str | None:
         """The revision whose routers the endpoint selects; ``None`` without an endpoint."""
         for key, body in self.objects.items():

@@ -26,7 +26,7 @@ def paused(wanted: Desired, observed: Observed, now: datetime) -> Desired:
         labels = item["metadata"]["labels"]
         if item["kind"] != "Deployment" or labels[COMPONENT_LABEL] == Component.ROUTER:
             return item
-        pods = _pods(observed, labels[COMPONENT_LABEL], labels[REVISION_LABEL])
+        pods = observed.pods_of(labels[REVISION_LABEL], Component(labels[COMPONENT_LABEL]))
         if _retry_at(pods, now) is None:
             return item
         alive = sum(not _refused(pod) and not pod.terminating for pod in pods)
@@ -47,15 +47,11 @@ def with_pause(
     draft: Draft, component: Component, revision: str, observed: Observed, now: datetime
 ) -> Draft:
     """A role's condition, with the time of the next try."""
-    until = _retry_at(_pods(observed, component, revision), now)
+    until = _retry_at(observed.pods_of(revision, component), now)
     if until is None or draft.status == "True":
         return draft
     told = f"{draft.message}; no new pods before {until:%H:%M:%S} UTC"
     return replace(draft, message=told)
-
-
-def _pods(observed: Observed, component: str, revision: str) -> list[PodView]:
-    return [p for p in observed.pods if p.component == component and p.revision == revision]
 
 
 def _refused(pod: PodView) -> bool:

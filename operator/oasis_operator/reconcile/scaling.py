@@ -103,11 +103,7 @@ def role_pods(
     observed: Observed, revision: str, component: Component, replicas: int, now: datetime
 ) -> RolePods:
     """Pods of one role in a revision, without those that are going."""
-    pods = [
-        pod
-        for pod in observed.pods
-        if pod.component == component and pod.revision == revision and not pod.terminating
-    ]
+    pods = [pod for pod in observed.pods_of(revision, component) if not pod.terminating]
     since = {pod.name: (now - pod.ready_changed).total_seconds() for pod in pods}
     return RolePods(
         replicas=replicas,

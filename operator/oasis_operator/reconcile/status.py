@@ -18,7 +18,6 @@ from oasis_operator.reconcile.conditions import NUMA_ALIGNED, READY, Draft, with
 from oasis_operator.reconcile.observed import DeploymentView, Observed
 from oasis_operator.reconcile.pause import with_pause
 from oasis_operator.reconcile.placement_condition import numa_with_placement, with_placement
-from oasis_operator.reconcile.pods import PodView
 from oasis_operator.reconcile.ready_condition import ready_condition, router_condition
 from oasis_operator.reconcile.role_condition import role_condition
 from oasis_operator.reconcile.rollout_condition import router_with_rollout, with_rollout
@@ -42,7 +41,7 @@ def judge(
     ]
     router = router_condition(
         observed.workload(rollout.target, Component.ROUTER),
-        _pods(observed, rollout.target, Component.ROUTER),
+        observed.pods_of(rollout.target, Component.ROUTER),
     )
     parts.append(router_with_rollout(router, rollout))
     measured = [
@@ -65,7 +64,7 @@ def _role_condition(
     draft = role_condition(
         component,
         observed.workload(revision, component),
-        _pods(observed, revision, component),
+        observed.pods_of(revision, component),
         warnings,
         model_source(od.spec.model).told,
         now - timedelta(seconds=od.spec.updates.progress_deadline_seconds),
@@ -73,10 +72,6 @@ def _role_condition(
     draft = with_rollout(draft, component, rollout, plan.spec.replicas)
     draft = with_pause(draft, component, revision, observed, now)
     return with_placement(draft, placements[component])
-
-
-def _pods(observed: Observed, revision: str, component: Component) -> list[PodView]:
-    return [p for p in observed.pods if p.component == component and p.revision == revision]
 
 
 def failed(reason: str, message: str) -> list[Draft]:
