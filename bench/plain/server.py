@@ -177,9 +177,8 @@ class _Pass:
                 for b, rows in zip(blocks, self._rows, strict=True)
             ]
         )
-        # The rows of a prompt go to the fast tier with their pages, when those are selected.
-        decoding = [r.length > r.prompt or i in step.sparse for i, r in enumerate(batch)]
-        self._decoding = torch.repeat_interleave(torch.tensor(decoding), torch.tensor(counts))
+        resident = [i in step.resident for i in range(len(batch))]
+        self._resident = torch.repeat_interleave(torch.tensor(resident), torch.tensor(counts))
 
     def attention(
         self, layer: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor
@@ -188,8 +187,8 @@ class _Pass:
         g = engine.tables.geometry
         server.write(layer, self._slots, key, value)
         engine.write(layer, key.float().contiguous().numpy(), self._slots.numpy())
-        where = engine.fast_slots(layer, self._slots[self._decoding].numpy())
-        rows = (key[self._decoding].flatten(0, 1), value[self._decoding].flatten(0, 1))
+        where = engine.fast_slots(layer, self._slots[self._resident].numpy())
+        rows = (key[self._resident].flatten(0, 1), value[self._resident].flatten(0, 1))
         server.write_resident(layer, torch.from_numpy(where), *rows)
         out = torch.empty_like(query)
         for i in step.dense:

@@ -36,7 +36,8 @@ class Step:
     """How the requests of a step are served; indices are positions in the batch.
 
     ``sparse`` attend to pages of the fast tier, ``dense`` to all of the host tier. ``selecting``
-    choose the set of their next step, with the query of their last scheduled token.
+    choose the set of their next step, with the query of their last scheduled token. ``resident``
+    write to blocks that the fast tier holds pages of: the sparse ones, and others now and then.
     """
 
     index: int
@@ -44,6 +45,7 @@ class Step:
     sparse: tuple[int, ...]
     dense: tuple[int, ...]
     selecting: tuple[int, ...]
+    resident: tuple[int, ...]
     attend_rows: Rows | None
     select_rows: Rows | None
     width: int
@@ -319,6 +321,7 @@ class SparseEngine:
             sparse=tuple(sparse),
             dense=tuple(dense),
             selecting=tuple(selecting),
+            resident=tuple(i for i, r in enumerate(batch) if self._writes_resident(r)),
             attend_rows=attend_rows,
             select_rows=select_rows,
             width=width,
@@ -326,6 +329,11 @@ class SparseEngine:
             flags=flags,
             cap=cap,
         )
+
+    def _writes_resident(self, r: StepRequest) -> bool:
+        g = self.tables.geometry
+        written = r.blocks[r.computed // g.block : g.blocks_for(r.length)]
+        return bool((self.tables.slot_of[:, :, written] >= 0).any())
 
     def _escalate(self, budget: int, room: int) -> None:
         """Let escalated heads select more in this step when the fast tier has the slots: ``room``
@@ -356,7 +364,8 @@ class SparseEngine:
         return self.kernels.fast_slots(layer, slots)
 
     def attend(self, layer: int) -> tuple[I32, I32]:
-        """Block tables [n * H, width] and lengths [n * H] of the sparse requests, over slots.
+        """Block tables [n * H, width] and lengths [n * H] of the sparse requests, over slots; valid
+        until the next layer's.
 
         Waits for the layer's own pages, but not longer than ``prefetch.wait_ms``; what has not
         come by then is left out and counted late.

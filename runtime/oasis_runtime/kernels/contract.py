@@ -106,8 +106,8 @@ class Kernels(Protocol):
         """Block tables over slots, int32 [n * H, width], their lengths in tokens, int32 [n * H],
         and the number of selected pages that were left out because they had not come.
 
-        Each row is sinks, selection, window; the last block is the request's tail. Raises
-        LookupError when a sink or a window block is not resident.
+        Each row is sinks, selection, window; the last block is the request's tail. The arrays are
+        valid until the next call. Raises LookupError when a sink or a window block is not resident.
         """
 
     def select(

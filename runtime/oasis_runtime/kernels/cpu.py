@@ -103,13 +103,58 @@ def _address(array: npt.NDArray[np.generic], dtype: type[np.generic]) -> int:
 
 
 @dataclass(frozen=True)
+class _Requests:
+    """Addresses of what a call takes of its :class:`Rows`. ``rows`` keeps the arrays alive.
+
+    Made once for all layers of a step: ``ctypes.data`` takes longer than some of the kernels.
+    """
+
+    rows: Rows
+    lanes: int
+    tables: int
+    stride: int
+    sinks: int
+    window: int
+    lengths: int
+
+    @staticmethod
+    def of(rows: Rows) -> _Requests:
+        lanes, tables, sinks, window, lengths = (
+            _address(array, np.int32)
+            for array in (rows.lanes, rows.tables, rows.sinks, rows.window, rows.lengths)
+        )
+        return _Requests(rows, lanes, tables, rows.tables.shape[1], sinks, window, lengths)
+
+
+@dataclass(frozen=True)
+class _Table:
+    """Room for the block tables of the layers of a step, one after the other."""
+
+    requests: _Requests
+    slots: I32
+    lengths: I32
+    outputs: tuple[int, int]
+
+    @staticmethod
+    def make(rows: Rows, width: int, heads: int) -> _Table:
+        slots = np.empty((len(rows) * heads, width), np.int32)
+        lengths = np.empty(len(slots), np.int32)
+        addresses = (slots.ctypes.data, lengths.ctypes.data)
+        return _Table(_Requests.of(rows), slots, lengths, addresses)
+
+    def is_of(self, rows: Rows, width: int) -> bool:
+        return self.requests.rows is rows and self.slots.shape[1] == width
+
+
+@dataclass(frozen=True)
 class _Choice:
     """Arguments of a selection besides the query, and room for what comes of it.
 
-    ``kept``: the arrays that the addresses are of.
+    ``kept``: the arrays that ``inputs`` are the addresses of.
     """
 
-    kept: tuple[Rows, I32, U8]
+    requests: _Requests
+    kept: tuple[I32, U8]
     inputs: tuple[int, int]
     loads: I32
     wants: I32
@@ -123,7 +168,8 @@ class _Choice:
         counts = np.zeros(8, np.int64)  # loads, wants, and the totals
         at = counts.ctypes.data
         return _Choice(
-            (rows, budget, flags),
+            _Requests.of(rows),
+            (budget, flags),
             (_address(budget, np.int32), _address(flags, np.uint8)),
             loads,
             wants,
@@ -132,8 +178,7 @@ class _Choice:
         )
 
     def is_of(self, rows: Rows, budget: I32, flags: U8) -> bool:
-        mine = self.kept
-        return mine[0] is rows and mine[1] is budget and mine[2] is flags
+        return self.requests.rows is rows and self.kept[0] is budget and self.kept[1] is flags
 
 
 class CpuKernels:
@@ -173,20 +218,8 @@ class CpuKernels:
             ),
         )
         self._ref = ctypes.byref(self._struct)
-        self._rows: Rows | None = None
-        self._rows_at: tuple[int, ...] = ()
+        self._table: _Table | None = None
         self._choice: _Choice | None = None
-
-    def _addresses(self, rows: Rows) -> tuple[int, ...]:
-        """Of lanes, tables, sinks, window and lengths; asked for once, as all layers of a step
-        share their rows and ``ctypes.data`` is slow."""
-        if rows is not self._rows:
-            self._rows = rows
-            self._rows_at = tuple(
-                _address(array, np.int32)
-                for array in (rows.lanes, rows.tables, rows.sinks, rows.window, rows.lengths)
-            )
-        return self._rows_at
 
     def summarize(self, layer: int, key: F32, slots: I64) -> None:
         self._lib.oasis_summarize(
@@ -204,16 +237,16 @@ class CpuKernels:
 
     def place(self, rows: Rows, old: U8, step: int) -> I32:
         moves = np.empty((int(self._tables.count[rows.lanes].sum()), 4), np.int32)
-        lanes, tables, sinks, window, lengths = self._addresses(rows)
+        r = _Requests.of(rows)
         placed = self._lib.oasis_place(
             self._ref,
             len(rows),
-            lanes,
-            tables,
-            rows.tables.shape[1],
-            sinks,
-            window,
-            lengths,
+            r.lanes,
+            r.tables,
+            r.stride,
+            r.sinks,
+            r.window,
+            r.lengths,
             _address(old, np.uint8),
             step,
             moves.ctypes.data,
@@ -228,28 +261,28 @@ class CpuKernels:
         return out
 
     def rows(self, layer: int, rows: Rows, width: int) -> tuple[I32, I32, int]:
-        table = np.empty((len(rows) * self._geometry.heads, width), np.int32)
-        row_lengths = np.empty(len(table), np.int32)
-        lanes, tables, sinks, window, lengths = self._addresses(rows)
+        table = self._table
+        if table is None or not table.is_of(rows, width):
+            table = self._table = _Table.make(rows, width, self._geometry.heads)
+        r = table.requests
         late = int(
             self._lib.oasis_rows(
                 self._ref,
                 layer,
                 len(rows),
-                lanes,
-                tables,
-                rows.tables.shape[1],
-                sinks,
-                window,
-                lengths,
+                r.lanes,
+                r.tables,
+                r.stride,
+                r.sinks,
+                r.window,
+                r.lengths,
                 width,
-                table.ctypes.data,
-                row_lengths.ctypes.data,
+                *table.outputs,
             )
         )
         if late < 0:
             raise LookupError(f"a sink or window block is not resident in layer {layer}")
-        return table, row_lengths, late
+        return table.slots, table.lengths, late
 
     def select(
         self,
@@ -263,19 +296,19 @@ class CpuKernels:
         step: int,
     ) -> Selected:
         chosen = self._prepared(rows, budget, flags)
-        lanes, tables, sinks, window, lengths = self._addresses(rows)
+        r = chosen.requests
         self._lib.oasis_select(
             self._ref,
             layer,
             len(rows),
-            lanes,
+            r.lanes,
             _address(query, np.float32),
             softmax_scale,
-            tables,
-            rows.tables.shape[1],
-            sinks,
-            window,
-            lengths,
+            r.tables,
+            r.stride,
+            r.sinks,
+            r.window,
+            r.lengths,
             *chosen.inputs,
             cap,
             step,

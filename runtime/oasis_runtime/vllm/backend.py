@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from vllm import _custom_ops as ops
 from vllm import envs
@@ -22,7 +23,7 @@ from vllm.v1.attention.backends.cpu_attn import (
     CPUAttentionMetadataBuilder,
 )
 
-from oasis_runtime.kernels.contract import I32
+from oasis_runtime.kernels.contract import I32, I64
 from oasis_runtime.vllm.audit import Auditor
 from oasis_runtime.vllm.session import Session
 
@@ -57,13 +58,29 @@ class SchedulingArguments:
         return plan
 
 
+@dataclass(frozen=True)
+class Picked:
+    """Some rows of a tensor's first dimension. ``index``: int64, or None where they are the first
+    ``count`` in their order, which most steps of most servers are: nothing is copied then."""
+
+    count: int
+    index: torch.Tensor | None
+
+    @staticmethod
+    def of(rows: npt.NDArray[np.int64]) -> Picked:
+        in_order = np.array_equal(rows, np.arange(len(rows)))
+        return Picked(len(rows), None if in_order else torch.from_numpy(rows))
+
+    def take(self, tensor: torch.Tensor) -> torch.Tensor:
+        return tensor[: self.count] if self.index is None else tensor[self.index]
+
+
 @dataclass
 class SparseRows:
-    """Sparse requests of a step. ``gather``: int64, rows of the query viewed as
-    [tokens * KV heads, group, D], ordered by request, head, token; ``starts``: int32 [n * H + 1].
-    """
+    """Sparse requests of a step. ``rows``: of the query viewed as [tokens * KV heads, group, D],
+    ordered by request, head, token; ``starts``: int32 [n * H + 1]."""
 
-    gather: torch.Tensor
+    rows: Picked
     starts: torch.Tensor
     planned_for: I32 = field(default_factory=lambda: np.empty(0, np.int32))
     plan: torch.Tensor | None = None
@@ -80,15 +97,22 @@ class DenseRows:
     plan: torch.Tensor
 
 
+@dataclass(frozen=True)
+class ResidentRows:
+    """Tokens whose pages may be resident, and their host slots."""
+
+    tokens: Picked
+    slots: I64
+
+
 @dataclass
 class OasisMetadata(CPUAttentionMetadata):
-    """``decoding``: int64 tokens of requests that decode, whose pages may be resident.
-    ``selecting``: int64 token of each selecting request whose query chooses."""
+    """``selecting``: the token of each selecting request whose query chooses."""
 
     sparse: SparseRows | None = None
     dense: DenseRows | None = None
-    decoding: torch.Tensor | None = None
-    selecting: torch.Tensor | None = None
+    resident: ResidentRows | None = None
+    selecting: Picked | None = None
     arguments: SchedulingArguments | None = field(default=None)
 
 
@@ -102,8 +126,8 @@ class OasisAttentionBackend(CPUAttentionBackend):
         return OasisMetadataBuilder
 
 
-def _tokens_of(starts: np.ndarray, members: Sequence[int]) -> np.ndarray:
-    parts = [np.arange(starts[i], starts[i + 1]) for i in members]
+def _tokens_of(starts: np.ndarray, members: Sequence[int]) -> npt.NDArray[np.int64]:
+    parts = [np.arange(starts[i], starts[i + 1], dtype=np.int64) for i in members]
     return np.concatenate(parts) if parts else np.empty(0, np.int64)
 
 
@@ -140,19 +164,26 @@ class OasisMetadataBuilder(CPUAttentionMetadataBuilder):
             self.head_dim, self.dtype, self.isa, self.kv_cache_dtype, self.window_size
         )
         values: dict[str, Any] = {name: getattr(metadata, name) for name in vars(metadata)}
-        decoding = [i for i, r in enumerate(step.batch) if r.length > r.prompt or i in step.sparse]
         return OasisMetadata(
             **values,
             sparse=self._sparse_rows(starts, step.sparse) if step.sparse else None,
             dense=self._dense_rows(metadata, starts, step.dense, arguments)
             if step.sparse and step.dense
             else None,
-            decoding=torch.from_numpy(_tokens_of(starts, decoding)) if decoding else None,
-            selecting=torch.from_numpy(starts[np.array(step.selecting) + 1].astype(np.int64) - 1)
+            resident=self._resident_rows(metadata, _tokens_of(starts, step.resident))
+            if step.resident
+            else None,
+            selecting=Picked.of(starts[np.array(step.selecting) + 1].astype(np.int64) - 1)
             if step.selecting
             else None,
             arguments=arguments,
         )
+
+    def _resident_rows(
+        self, metadata: CPUAttentionMetadata, tokens: npt.NDArray[np.int64]
+    ) -> ResidentRows:
+        slots = metadata.slot_mapping.numpy()[tokens]
+        return ResidentRows(Picked.of(tokens), slots.astype(np.int64, copy=False))
 
     def _sparse_rows(self, starts: np.ndarray, members: Sequence[int]) -> SparseRows:
         heads = self.num_kv_heads
@@ -163,7 +194,7 @@ class OasisMetadataBuilder(CPUAttentionMetadataBuilder):
             counts += [len(tokens)] * heads
         ends = np.zeros(len(counts) + 1, np.int32)
         np.cumsum(counts, out=ends[1:])
-        return SparseRows(torch.from_numpy(np.concatenate(gather)), torch.from_numpy(ends))
+        return SparseRows(Picked.of(np.concatenate(gather)), torch.from_numpy(ends))
 
     def _dense_rows(
         self,
@@ -189,10 +220,17 @@ class OasisAttentionImpl(CPUAttentionBackendImpl):
     _session: Session | None = None
     _layer: int = 0
     _auditor: Auditor | None = None
+    _fast: tuple[torch.Tensor, torch.Tensor]
+    """The layer's keys and values in the fast tier, each [S, 1, block, D], as vLLM's kernels
+    take them: every page is a block of one KV head."""
 
     def bind(self, session: Session, layer: int, auditor: Auditor) -> None:
         """Serve layer number ``layer`` through the session's engine."""
         self._session, self._layer, self._auditor = session, layer, auditor
+        slots = session.tiers.fast[layer]
+        pages = slots.view(slots.shape[0], 1, 2 * slots.shape[1], self.head_size)
+        keys, values = pages.chunk(2, dim=2)
+        self._fast = keys, values
 
     def do_kv_cache_update(
         self,
@@ -215,16 +253,15 @@ class OasisAttentionImpl(CPUAttentionBackendImpl):
         layer: Any,
         key: torch.Tensor,
         value: torch.Tensor,
-        slots: torch.Tensor,
-        tokens: torch.Tensor,
+        resident: ResidentRows,
     ) -> None:
-        """Copy the new rows of decoding requests to where their pages are resident."""
-        where = session.engine.fast_slots(self._layer, slots[tokens].numpy())
-        key_cache, value_cache = self._fast(session)
-        rows = (len(tokens) * self.num_kv_heads, 1, self.head_size)
+        """Copy new rows to where their pages are resident."""
+        where = session.engine.fast_slots(self._layer, resident.slots)
+        key_cache, value_cache = self._fast
+        rows = (len(where), 1, self.head_size)
         ops.cpu_attn_reshape_and_cache(
-            key[tokens].reshape(rows),
-            value[tokens].reshape(rows),
+            resident.tokens.take(key).reshape(rows),
+            resident.tokens.take(value).reshape(rows),
             key_cache,
             value_cache,
             torch.from_numpy(where),
@@ -233,12 +270,6 @@ class OasisAttentionImpl(CPUAttentionBackendImpl):
             v_scale=layer._v_scale_float,
             kv_cache_dtype=self.kv_cache_dtype,
         )
-
-    def _fast(self, session: Session) -> tuple[torch.Tensor, torch.Tensor]:
-        slots = session.tiers.fast[self._layer]
-        pages = slots.view(slots.shape[0], 1, 2 * slots.shape[1], self.head_size)
-        key_cache, value_cache = pages.chunk(2, dim=2)
-        return key_cache, value_cache
 
     def forward(
         self,
@@ -259,8 +290,8 @@ class OasisAttentionImpl(CPUAttentionBackendImpl):
                 output_scale, output_block_scale,
             )  # fmt: skip
         meta = attn_metadata
-        if meta.decoding is not None:
-            self._write_resident(session, layer, key, value, meta.slot_mapping, meta.decoding)
+        if meta.resident is not None:
+            self._write_resident(session, layer, key, value, meta.resident)
         if meta.sparse is None:
             super().forward(layer, query, key, value, kv_cache, meta, output)
         else:
@@ -268,12 +299,8 @@ class OasisAttentionImpl(CPUAttentionBackendImpl):
             if meta.dense is not None:
                 self._attend_dense(layer, query, kv_cache, output, meta.dense)
         if meta.selecting is not None:
-            heads = self.num_kv_heads
-            chosen = (
-                query[meta.selecting]
-                .float()
-                .view(-1, heads, self.num_queries_per_kv, self.head_size)
-            )
+            shape = (-1, self.num_kv_heads, self.num_queries_per_kv, self.head_size)
+            chosen = meta.selecting.take(query).reshape(shape).float()
             session.engine.select(self._layer, chosen.contiguous().numpy(), self.scale)
         return output
 
@@ -290,18 +317,20 @@ class OasisAttentionImpl(CPUAttentionBackendImpl):
         lengths_t = torch.from_numpy(lengths)
         assert meta.arguments is not None
         if sparse.plan is None or not np.array_equal(sparse.planned_for, lengths):
-            sparse.planned_for = lengths
+            sparse.planned_for = lengths.copy()
             sparse.plan = meta.arguments.plan(sparse.starts, lengths_t, self.num_queries_per_kv, 1)
         tokens = meta.num_actual_tokens
         shape = (tokens * self.num_kv_heads, self.num_queries_per_kv, self.head_size)
-        rows = query[:tokens].reshape(shape)[sparse.gather]
-        result = torch.empty_like(rows)
-        key_cache, value_cache = self._fast(session)
+        rows = sparse.rows.take(query[:tokens].reshape(shape))
+        whole = output[:tokens].view(shape)
+        result = whole[: len(rows)] if sparse.rows.index is None else torch.empty_like(rows)
+        key_cache, value_cache = self._fast
         self._kernel(
             layer, rows, key_cache, value_cache, result, sparse.starts, lengths_t,
             torch.from_numpy(table), sparse.plan,
         )  # fmt: skip
-        output[:tokens].view(shape)[sparse.gather] = result
+        if sparse.rows.index is not None:
+            whole[sparse.rows.index] = result
         if self._auditor is not None:
             self._auditor.observe(self._layer, rows, result, table)
 

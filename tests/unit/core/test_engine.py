@@ -11,6 +11,7 @@ import pytest
 from oasis_runtime.contract import PrefetchConfig, RequestOptions, SelectionConfig
 from oasis_runtime.core.admission import hot_pages
 from oasis_runtime.core.engine import REST_STEPS
+from oasis_runtime.core.hold import SAMPLES
 from oasis_runtime.core.requests import Selection
 from oasis_runtime.core.tables import SlotState
 from tests.unit.core.world import BLOCK, SMALL, Attended, Request, World
@@ -258,6 +259,30 @@ def test_a_block_whose_pages_are_still_arriving_is_not_dropped_under_the_copy() 
     other = world.admit("s", 10)
     world.step({"s": 10})  # the gate's copy fails if its slot is not its own any more
     assert other.blocks == [block]
+    world.close()
+
+
+def test_a_step_says_which_requests_write_to_blocks_with_resident_pages() -> None:
+    world = World(AMPLE, selection=AUTO)
+    sparse, dense = world.admit("sparse", 400), world.admit("dense", 20)
+    world.prefill(sparse)
+    world.decode(sparse)
+    world.prefill(dense)
+    step = world.decode(sparse, dense).step
+    assert [step.batch[i].request_id for i in step.resident] == ["sparse"]
+    world.close()
+
+
+def test_a_request_that_became_dense_still_writes_to_its_resident_pages() -> None:
+    world = World(AMPLE)
+    r = world.admit("r", 400)
+    world.prefill(r)
+    world.decode(r)
+    for _ in range(SAMPLES):
+        world.engine.audited("r", 0, 0, recall=0.0, error=1.0)
+    step = world.decode(r).step
+    assert step.dense == (0,)
+    assert step.resident == (0,)
     world.close()
 
 

@@ -225,13 +225,12 @@ class World:
 
     def _write(self, layer: int, step: Step) -> None:
         """Keys and values of the step's tokens: to the host tier, to the summaries and, as the
-        plugin does it, for decoding requests to where their pages are resident."""
+        plugin does it, to where their pages are resident."""
         parts, resident = [], []
         for i, r in enumerate(step.batch):
             slots = self._tokens(r)
             parts.append(slots)
-            decoding = r.length > r.prompt or i in step.sparse
-            resident.append(np.full(len(slots), decoding))
+            resident.append(np.full(len(slots), i in step.resident))
             self.filled[slots // BLOCK] = slots % BLOCK + 1  # of equal ones the last counts
         slots = np.concatenate(parts)
         key = np.concatenate([self._keys(r, layer) for r in step.batch])
