@@ -4,156 +4,168 @@
 
 Two engines, one stock and one ours, live in processes of their own and take turns, so that a
 machine that drifts drifts for both. A figure is the median over the repeats of decoded tokens per
-second of wall time, without the prompt: the time for many tokens less the time for one.
+second of wall time, without the prompt: the time for many tokens less the time for one. Prompts are
+repetitions of a computed one (``bench/turns/filling.py``), and positions go past what the model was
+trained for: this is about time, not about answers.
+
+``speedup_16k_saturated``: both with a fast tier of the same size, full. Stock serves as many
+requests of 16K at once as fit there; ours serves 16.
 """
 
 from __future__ import annotations
 
 import argparse
-import multiprocessing as mp
 import os
 import statistics
 import sys
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+
+import matplotlib
+
+matplotlib.use("Agg")
+
+from matplotlib import pyplot
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bench import result
+from bench.turns.engine import STEPS, Case, Engine, Report, Sizes
 
-STEPS = 32
-BUDGETS = (2048, 1024)
-CONTEXTS = (4096, 7168)
-BATCHES = (1, 4)
-FAST_BYTES = 320 << 20
+CONTEXTS = (2048, 4096, 8192, 16384, 32768)
+BATCHES = (1, 2, 4, 8)
+MOST_TOKENS = 131072
+"""Of context in all requests of a case: 3 GB of keys and values."""
+CACHE_BYTES = 7 << 29
+FAST_BYTES = 512 << 20
+BUDGET = 2048
+SATURATED = 16
+SATURATED_CONTEXT = 16384
+SATURATED_BYTES = 3 << 29
+TOKEN_BYTES = 30 * 3 * 2 * 64 * 2
+"""Of keys and values of SmolLM2-135M: layers, KV heads, both, head size, bfloat16."""
 
 
 @dataclass(frozen=True)
-class Case:
-    context: int
-    batch: int
-    tokens: int
+class Pair:
+    """What two engines did in turns, the first of each pair stock."""
+
+    stock: Case
+    ours: Case
+    reports: Sequence[tuple[Report, Report]]
+
+    @property
+    def stock_rate(self) -> float:
+        return statistics.median(self._rate(self.stock, s) for s, _ in self.reports)
+
+    @property
+    def rate(self) -> float:
+        """Tokens per second."""
+        return statistics.median(self._rate(self.ours, o) for _, o in self.reports)
+
+    @property
+    def speedup(self) -> float:
+        """The median of the ratios of neighbouring runs."""
+        return statistics.median(
+            self._rate(self.ours, o) / self._rate(self.stock, s) for s, o in self.reports
+        )
+
+    @property
+    def selection_share(self) -> float:
+        return statistics.median(o.selecting_seconds / o.seconds for _, o in self.reports)
+
+    @staticmethod
+    def _rate(case: Case, report: Report) -> float:
+        return case.batch * STEPS / report.seconds
 
 
-def engine_arguments(model: str, budget: int | None) -> dict[str, Any]:
-    """Arguments of vLLM's ``LLM``; ``budget`` None is stock vLLM."""
-    common: dict[str, Any] = {
-        "model": model,
-        "max_model_len": 8192,
-        "max_num_seqs": max(BATCHES),
-        "enforce_eager": True,
-        "block_size": 32,
-        "dtype": "bfloat16",
-        "kv_cache_memory_bytes": 1 << 30,
-    }
-    if budget is None:
-        return common
-    from oasis_runtime.contract import EngineConfig, LinkConfig, SelectionConfig, TierConfig
-    from oasis_runtime.serve.arguments import CONNECTOR, CONNECTOR_MODULE, WORKER_CLASS
-    from oasis_runtime.serve.command import prepare
-    from oasis_runtime.serve.payload import PAYLOAD_KEY
+def compare(stock: Engine, ours: Engine, cases: tuple[Case, Case], repeats: int) -> Pair:
+    stock.take_in(cases[0])
+    ours.take_in(cases[1])
+    reports = [(stock.decode(cases[0]), ours.decode(cases[1])) for _ in range(repeats)]
+    pair = Pair(*cases, reports)
+    print(f"{cases[1].name:8} {pair.rate:6.1f} tokens/s, {pair.speedup:.2f}x stock", flush=True)
+    return pair
 
-    config = EngineConfig(
-        model=model,
-        links=LinkConfig(force=True),
-        tiers=TierConfig(fast_bytes=FAST_BYTES),
-        selection=SelectionConfig(budget_tokens=budget),
+
+def started(model: str, stock: Sizes, ours: Sizes) -> tuple[Engine, Engine]:
+    engines = Engine(model, stock), Engine(model, ours)
+    for engine in engines:
+        engine.wait()
+    return engines
+
+
+def grid(model: str, repeats: int) -> dict[Case, Pair]:
+    stock, ours = started(
+        model,
+        Sizes(max(BATCHES), CACHE_BYTES),
+        Sizes(max(BATCHES), CACHE_BYTES, FAST_BYTES, BUDGET),
     )
-    payload = prepare(config)
-    return common | {
-        "worker_cls": WORKER_CLASS,
-        "kv_transfer_config": {
-            "kv_connector": CONNECTOR,
-            "kv_connector_module_path": CONNECTOR_MODULE,
-            "kv_role": "kv_both",
-            "kv_connector_extra_config": {PAYLOAD_KEY: payload.model_dump(mode="json")},
-        },
-    }
+    cases = [Case(c, b) for c in CONTEXTS for b in BATCHES if c * b <= MOST_TOKENS]
+    cases.append(Case(7168, 1))
+    pairs = {case: compare(stock, ours, (case, case), repeats) for case in cases}
+    stock.stop()
+    ours.stop()
+    return pairs
 
 
-def serve(pipe: Connection, model: str, budget: int | None) -> None:
-    """An engine that runs cases until told to stop."""
-    os.environ.update(
-        VLLM_ENABLE_V1_MULTIPROCESSING="0",
-        OMP_NUM_THREADS="1",
-        VLLM_CPU_OMP_THREADS_BIND="nobind",
-        NUMBA_THREADING_LAYER="workqueue",
-        HF_HUB_OFFLINE="1",
-        VLLM_NO_USAGE_STATS="1",
-        VLLM_LOGGING_LEVEL="ERROR",
+def saturated(model: str, repeats: int) -> Pair:
+    fit = SATURATED_BYTES // (TOKEN_BYTES * (SATURATED_CONTEXT + STEPS + 32))
+    whole = SATURATED * TOKEN_BYTES * (SATURATED_CONTEXT + 256)
+    stock, ours = started(
+        model,
+        Sizes(fit, SATURATED_BYTES),
+        Sizes(SATURATED, whole, SATURATED_BYTES, BUDGET),
     )
-    from vllm import LLM, SamplingParams
-
-    llm = LLM(**engine_arguments(model, budget))
-    vocabulary = llm.get_tokenizer().vocab_size
-    pipe.send("ready")
-    while (case := pipe.recv()) is not None:
-        prompts = [
-            {"prompt_token_ids": [(i * 7919 + j * 104729) % (vocabulary - 100) + 50
-                                  for j in range(case.context)]}
-            for i in range(case.batch)
-        ]  # fmt: skip
-        parameters = SamplingParams(temperature=0, max_tokens=case.tokens, ignore_eos=True)
-        start = time.perf_counter()
-        llm.generate(prompts, parameters, use_tqdm=False)
-        pipe.send(time.perf_counter() - start)
+    cases = Case(SATURATED_CONTEXT, fit), Case(SATURATED_CONTEXT, SATURATED)
+    pair = compare(stock, ours, cases, repeats)
+    stock.stop()
+    ours.stop()
+    return pair
 
 
-class Engine:
-    def __init__(self, model: str, budget: int | None) -> None:
-        context = mp.get_context("spawn")
-        self._pipe, theirs = context.Pipe()
-        self._process = context.Process(target=serve, args=(theirs, model, budget), daemon=True)
-        self._process.start()
-
-    def wait(self) -> None:
-        self._pipe.recv()
-
-    def seconds(self, case: Case) -> float:
-        self._pipe.send(case)
-        return float(self._pipe.recv())
-
-    def rate(self, context: int, batch: int) -> float:
-        """Decoded tokens per second; the prompt is in the prefix cache already."""
-        one = self.seconds(Case(context, batch, 1))
-        many = self.seconds(Case(context, batch, STEPS + 1))
-        return batch * STEPS / (many - one)
-
-    def stop(self) -> None:
-        self._pipe.send(None)
-        self._process.join()
+def metrics(pairs: dict[Case, Pair], full: Pair) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for case, pair in pairs.items():
+        found[f"stock_tokens_per_second_{case.name}"] = pair.stock_rate
+        found[f"tokens_per_second_{case.name}"] = pair.rate
+        found[f"speedup_{case.name}"] = pair.speedup
+    found["stock_tokens_per_second_16k_saturated"] = full.stock_rate
+    found["tokens_per_second_16k_saturated"] = full.rate
+    found["speedup_16k_saturated"] = full.speedup
+    found["stock_requests_16k_saturated"] = full.stock.batch
+    at_budget, long = pairs[Case(BUDGET, 1)], pairs[Case(16384, 1)]
+    found["step_ratio_16k"] = at_budget.stock_rate / long.rate
+    found["selection_share_7k_b1"] = pairs[Case(7168, 1)].selection_share
+    found["selection_share_16k_b1"] = long.selection_share
+    return found
 
 
-def measure(model: str, repeats: int) -> dict[str, float]:
-    metrics: dict[str, float] = {}
-    for budget in BUDGETS:
-        stock, ours = Engine(model, None), Engine(model, budget)
-        stock.wait()
-        ours.wait()
-        for context in CONTEXTS:
-            for batch in BATCHES:
-                for engine in (stock, ours):
-                    engine.seconds(Case(context, batch, 1))
-                pairs = [
-                    (stock.rate(context, batch), ours.rate(context, batch)) for _ in range(repeats)
-                ]
-                name = f"{context // 1024}k_b{batch}"
-                metrics[f"stock_tokens_per_second_{name}"] = median([s for s, _ in pairs])
-                metrics[f"tokens_per_second_{name}_budget{budget}"] = median([o for _, o in pairs])
-                speedup = median([o / s for s, o in pairs])
-                metrics[f"speedup_{name}_budget{budget}"] = speedup
-                print(f"context {context:5} batch {batch} budget {budget}: {speedup:.2f}x stock")
-        stock.stop()
-        ours.stop()
-    return metrics
-
-
-def median(values: Sequence[float]) -> float:
-    return statistics.median(values)
+def plot(pairs: dict[Case, Pair], full: Pair, path: Path) -> None:
+    """Speedup over context, a line for each number of requests at once."""
+    figure, axes = pyplot.subplots(figsize=(6, 4))
+    for batch in BATCHES:
+        mine = [case for case in pairs if case.batch == batch and case.context in CONTEXTS]
+        axes.plot(
+            [case.context // 1024 for case in mine],
+            [pairs[case].speedup for case in mine],
+            "o-",
+            label=f"{batch} at once",
+        )
+    axes.plot([SATURATED_CONTEXT // 1024], [full.speedup], "k*", markersize=12, label="saturated")
+    axes.axhline(1, color="grey", linewidth=0.8)
+    axes.set(
+        xscale="log",
+        xlabel="context, 1,024 tokens",
+        ylabel=f"tokens per second over stock, budget {BUDGET:,}",
+        xticks=[c // 1024 for c in CONTEXTS],
+        xticklabels=[str(c // 1024) for c in CONTEXTS],
+    )
+    axes.minorticks_off()
+    axes.legend(fontsize=8)
+    figure.tight_layout()
+    figure.savefig(path, dpi=110)
 
 
 def main() -> None:
@@ -163,7 +175,11 @@ def main() -> None:
     options = parser.parse_args()
     if options.model is None:
         parser.error("name a model folder with --model, or set OASISKV_MODEL")
-    print(f"wrote {result.write('decode', measure(options.model, options.repeats))}")
+    pairs = grid(options.model, options.repeats)
+    full = saturated(options.model, options.repeats)
+    path = result.write("decode", metrics(pairs, full))
+    plot(pairs, full, path.with_suffix(".png"))
+    print(f"wrote {path} and its plot")
 
 
 if __name__ == "__main__":

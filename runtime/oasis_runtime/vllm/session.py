@@ -20,7 +20,6 @@ from oasis_runtime.core.geometry import Geometry, slots_for
 from oasis_runtime.core.requests import StepRequest
 from oasis_runtime.core.tables import Tables
 from oasis_runtime.kernels.cpu import CpuKernels
-from oasis_runtime.tiers import huge_pages
 
 
 @dataclass(frozen=True)
@@ -118,12 +117,12 @@ def create(
         )
     escalates = config.selection.escalate and config.role is not Role.PREFILL
     lanes = 2 * vllm_config.scheduler_config.max_num_seqs
-    pages = huge_pages.zeros(len(host) * slots * page_bytes).reshape(len(host), slots, page_bytes)
-    fast = torch.from_numpy(pages).view(first.dtype).view(len(host), slots, block, both)
+    # Written here, or the first steps of a server would wait for each page that they touch first.
+    fast = torch.empty((len(host), slots, block, both), dtype=first.dtype).zero_()
     tables = Tables.create(
         geometry,
         np.array([t.data_ptr() for t in host], np.uint64),
-        pages,
+        fast.view(torch.uint8).numpy().reshape(len(host), slots, page_bytes),
         lanes=lanes,
         max_selected=budget.selected * (FACTOR if escalates else 1),
     )
