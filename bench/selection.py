@@ -125,8 +125,6 @@ def step(bed: Bed, length: int, query: F32, key: F32) -> dict[str, float]:
         clock = time.thread_time()
         bed.engine.write(layer, key, slots)
         lap("write")
-        bed.engine.fast_slots(layer, slots)
-        lap("fast_slots")
         if current.sparse:
             bed.engine.attend(layer)
             lap("attend")

@@ -134,15 +134,6 @@ class PlainServer:
         self._host[layer, block, :, 0, position] = key.float()
         self._host[layer, block, :, 1, position] = value.float()
 
-    def write_resident(
-        self, layer: int, where: torch.Tensor, key: torch.Tensor, value: torch.Tensor
-    ) -> None:
-        """Put rows [n, D] at positions [n] of the fast tier, except where it is -1."""
-        here = where >= 0
-        slot, position = where[here] // self._geometry.block, where[here] % self._geometry.block
-        self._fast[layer, slot, 0, position] = key[here].float()
-        self._fast[layer, slot, 1, position] = value[here].float()
-
     def attend(
         self, layer: int, table: torch.Tensor, lengths: torch.Tensor, query: torch.Tensor
     ) -> torch.Tensor:
@@ -177,8 +168,6 @@ class _Pass:
                 for b, rows in zip(blocks, self._rows, strict=True)
             ]
         )
-        resident = [i in step.resident for i in range(len(batch))]
-        self._resident = torch.repeat_interleave(torch.tensor(resident), torch.tensor(counts))
 
     def attention(
         self, layer: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor
@@ -187,9 +176,6 @@ class _Pass:
         g = engine.tables.geometry
         server.write(layer, self._slots, key, value)
         engine.write(layer, key.float().contiguous().numpy(), self._slots.numpy())
-        where = engine.fast_slots(layer, self._slots[self._resident].numpy())
-        rows = (key[self._resident].flatten(0, 1), value[self._resident].flatten(0, 1))
-        server.write_resident(layer, torch.from_numpy(where), *rows)
         out = torch.empty_like(query)
         for i in step.dense:
             r = self._batch[i]

@@ -36,8 +36,7 @@ class Step:
     """How the requests of a step are served; indices are positions in the batch.
 
     ``sparse`` attend to pages of the fast tier, ``dense`` to all of the host tier. ``selecting``
-    choose the set of their next step, with the query of their last scheduled token. ``resident``
-    write to blocks that the fast tier holds pages of: the sparse ones, and others now and then.
+    choose the set of their next step, with the query of their last scheduled token.
     """
 
     index: int
@@ -45,7 +44,6 @@ class Step:
     sparse: tuple[int, ...]
     dense: tuple[int, ...]
     selecting: tuple[int, ...]
-    resident: tuple[int, ...]
     attend_rows: Rows | None
     select_rows: Rows | None
     width: int
@@ -86,6 +84,7 @@ class SparseEngine:
         self._prefetcher = Prefetcher(kernels, g.layers, g.page_bytes, prefetch.threads)
         self._index = 0
         self._step: Step | None = None
+        self._mirrored: I64 = np.empty(0, np.int64)
         self._planned = _Planned()
         self._started = 0.0
         self._step_seconds = 0.0
@@ -109,6 +108,7 @@ class SparseEngine:
         self._place(batch, sparse)
         self.statistics.steps["sparse"] += len(sparse)
         self.statistics.steps["dense"] += sum(batch[i].length > batch[i].prompt for i in dense)
+        self._mirrored = self._mirrored_slots(batch)
         self._step = self._plan(batch, sparse, dense, selecting)
         return self._step
 
@@ -321,7 +321,6 @@ class SparseEngine:
             sparse=tuple(sparse),
             dense=tuple(dense),
             selecting=tuple(selecting),
-            resident=tuple(i for i, r in enumerate(batch) if self._writes_resident(r)),
             attend_rows=attend_rows,
             select_rows=select_rows,
             width=width,
@@ -330,10 +329,18 @@ class SparseEngine:
             cap=cap,
         )
 
-    def _writes_resident(self, r: StepRequest) -> bool:
+    def _mirrored_slots(self, batch: Sequence[StepRequest]) -> I64:
+        """Host slots of the step's tokens whose blocks have resident pages: those of the sparse
+        requests, and of others that were sparse or share a block with one."""
         g = self.tables.geometry
-        written = r.blocks[r.computed // g.block : g.blocks_for(r.length)]
-        return bool((self.tables.slot_of[:, :, written] >= 0).any())
+        parts = []
+        for r in batch:
+            written = r.blocks[r.computed // g.block : g.blocks_for(r.length)]
+            if (self.tables.slot_of[:, :, written] >= 0).any():
+                self._settle(written)
+                position = np.arange(r.computed, r.length)
+                parts.append(r.blocks[position // g.block] * np.int64(g.block) + position % g.block)
+        return np.concatenate(parts) if parts else np.empty(0, np.int64)
 
     def _escalate(self, budget: int, room: int) -> None:
         """Let escalated heads select more in this step when the fast tier has the slots: ``room``
@@ -356,12 +363,11 @@ class SparseEngine:
     # --------------------------------------------------------------------- layers
 
     def write(self, layer: int, key: F32, slots: I64) -> None:
-        """Take note of keys [tokens, H, D] that were written to host slots ``slots``."""
+        """The host tier has the step's keys [tokens, H, D] at host slots ``slots``, and their
+        values: take note, and bring them to where their pages are resident."""
         self.kernels.summarize(layer, key, slots)
-
-    def fast_slots(self, layer: int, slots: I64) -> I64:
-        """Where the same rows go in the fast tier, [tokens * H], -1 where the page is not."""
-        return self.kernels.fast_slots(layer, slots)
+        if len(self._mirrored):
+            self.kernels.mirror(layer, self._mirrored)
 
     def attend(self, layer: int) -> tuple[I32, I32]:
         """Block tables [n * H, width] and lengths [n * H] of the sparse requests, over slots; valid

@@ -27,6 +27,8 @@ class Geometry:
         for name in ("layers", "heads", "group", "dim", "block", "element_bytes", "host_blocks"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be positive, got {getattr(self, name)}")
+        if self.element_bytes not in (1, 2, 4):
+            raise ValueError(f"element_bytes must be 1, 2 or 4, got {self.element_bytes}")
         if self.slots < self.heads:
             raise ValueError(
                 f"the fast tier has {self.slots} pages a layer, fewer than the "

@@ -11,23 +11,29 @@ class HeadWalk:
     """Visits every (layer, head) once before any again; neighbours in the walk are far apart.
 
     Heads of the first layers attend to much more of a context than later ones, so a walk in their
-    order would say of a short answer that it recalls little. Steps of the golden ratio of the
-    circle leave no large gap at any time (Weyl sequence).
+    order would say of a short answer that it recalls little. Multiples of the golden ratio, taken
+    modulo 1, leave no large gap at any time (Weyl sequence); a round visits the heads in the order
+    of such numbers, and the next round goes on with the numbers that follow.
     """
 
     def __init__(self, layers: int, heads: int) -> None:
         self._heads = heads
         self._pages = layers * heads
-        self._stride = _coprime_near(round(self._pages * _GOLDEN), self._pages)
-        self._at = self._pages // 2
+        self._taken = 0
+        self._round: list[int] = []
 
     def take(self) -> tuple[int, int]:
         """Layer and head of the next sample."""
-        self._at = (self._at + self._stride) % self._pages
-        return divmod(self._at, self._heads)
+        at = self._taken % self._pages
+        if at == 0:
+            self._round = self._ranks()
+        self._taken += 1
+        return divmod(self._round[at], self._heads)
 
-
-def _coprime_near(wanted: int, n: int) -> int:
-    return min(
-        (k for k in range(1, max(2, n)) if math.gcd(k, n) == 1), key=lambda k: abs(k - wanted)
-    )
+    def _ranks(self) -> list[int]:
+        """Of the round's numbers among each other, in their order."""
+        numbers = [(self._taken + k + 1) * _GOLDEN % 1 for k in range(self._pages)]
+        ranks = [0] * self._pages
+        for rank, k in enumerate(sorted(range(self._pages), key=numbers.__getitem__)):
+            ranks[k] = rank
+        return ranks

@@ -32,6 +32,12 @@ def _aligned(shape: tuple[int, ...]) -> npt.NDArray[np.int8]:
     return raw[first : first + size].reshape(shape)
 
 
+def plain_elements(g: Geometry) -> npt.NDArray[np.int32]:
+    """``Tables.elements`` of pages that are keys [B, D], then values [B, D]."""
+    keys = np.arange(g.block * g.dim, dtype=np.int32).reshape(g.block, g.dim)
+    return np.concatenate([keys, keys + g.block * g.dim], axis=1, dtype=np.int32)
+
+
 @dataclass(frozen=True)
 class Tables:
     """Page tables of all layers and KV heads, and the summaries of the host tier's blocks.
@@ -53,6 +59,8 @@ class Tables:
     - ``selected``: int32 [R, L, H, M], each lane's selection as ascending logical blocks;
       ``count``: int32 [R, L, H].
     - ``boost``: uint8 [L, H], how many times a request's budget a KV head may select.
+    - ``elements``: int32 [B, 2 * D], where in a page, in elements, the key and then the value of
+      the token at each position are: the serving framework's kernels decide that.
     """
 
     geometry: Geometry
@@ -68,6 +76,7 @@ class Tables:
     selected: npt.NDArray[np.int32]
     count: npt.NDArray[np.int32]
     boost: npt.NDArray[np.uint8]
+    elements: npt.NDArray[np.int32]
 
     @staticmethod
     def create(
@@ -76,12 +85,20 @@ class Tables:
         fast: npt.NDArray[np.uint8],
         lanes: int,
         max_selected: int,
+        elements: npt.NDArray[np.int32] | None = None,
     ) -> Tables:
-        """Empty tables over the given tiers.
+        """Empty tables over the given tiers. Without ``elements`` a page is its keys [B, D], then
+        its values [B, D].
 
         Raises ValueError when a tier has not the shape that the geometry gives.
         """
         g = geometry
+        if elements is None:
+            elements = plain_elements(g)
+        if elements.shape != (g.block, 2 * g.dim) or not elements.flags.c_contiguous:
+            raise ValueError(
+                f"elements must be a contiguous {(g.block, 2 * g.dim)}, got {elements.shape}"
+            )
         if host.shape != (g.layers,):
             raise ValueError(f"host needs one address a layer ({g.layers}), got {host.shape}")
         if fast.shape != (g.layers, g.slots, g.page_bytes) or not fast.flags.c_contiguous:
@@ -104,6 +121,7 @@ class Tables:
             selected=np.zeros((lanes, g.layers, g.heads, max_selected), np.int32),
             count=np.zeros((lanes, g.layers, g.heads), np.int32),
             boost=np.ones((g.layers, g.heads), np.uint8),
+            elements=elements,
         )
 
     @property

@@ -99,8 +99,9 @@ class Kernels(Protocol):
         their slots are ARRIVING.
         """
 
-    def fast_slots(self, layer: int, slots: I64) -> I64:
-        """Position [tokens * H] in the fast tier of each token and head, -1 where not resident."""
+    def mirror(self, layer: int, slots: I64) -> None:
+        """Copy the keys and values of the tokens at these host slots (-1 for none) to the fast
+        tier, for each head whose page is RESIDENT."""
 
     def rows(self, layer: int, rows: Rows, width: int) -> tuple[I32, I32, int]:
         """Block tables over slots, int32 [n * H, width], their lengths in tokens, int32 [n * H],

@@ -15,7 +15,7 @@ from oasis_runtime.core.tables import Tables
 from oasis_runtime.kernels.contract import F32, I32, I64, U8, Rows, Selected
 
 _LIBRARY = "oasis_runtime.kernels._oasis_cpu"
-_INTERFACE = 4
+_INTERFACE = 5
 """Same in oasis_cpu.cpp; raise both when the tables or a signature change."""
 _INSTALL = "install the package (pip install .), or in a checkout `pip install --no-deps -e .`"
 
@@ -36,6 +36,7 @@ class _Tables(ctypes.Structure):
                 "slots",
                 "page_bytes",
                 "max_selected",
+                "element_bytes",
             )
         ),
         *(
@@ -53,6 +54,7 @@ class _Tables(ctypes.Structure):
                 "selected",
                 "count",
                 "boost",
+                "elements",
             )
         ),
     )
@@ -79,7 +81,7 @@ def _load() -> ctypes.CDLL:
     lib.oasis_drop.argtypes = (tables, ptr, i64)
     lib.oasis_pin.argtypes = (tables, ptr, i64, c_int32)
     lib.oasis_place.argtypes = (tables, i64, ptr, ptr, i64, ptr, ptr, ptr, ptr, c_int32, ptr)
-    lib.oasis_fast_slots.argtypes = (tables, i64, ptr, i64, ptr)
+    lib.oasis_mirror.argtypes = (tables, i64, ptr, i64)
     lib.oasis_rows.argtypes = (tables, i64, i64, ptr, ptr, i64, ptr, ptr, ptr, i64, ptr, ptr)
     lib.oasis_select.argtypes = (
         *(tables, i64, i64, ptr, ptr, c_float, ptr, i64, ptr, ptr, ptr, ptr, ptr, i64, c_int32),
@@ -88,7 +90,7 @@ def _load() -> ctypes.CDLL:
     lib.oasis_copy.argtypes = (tables, ptr, i64, ptr)
     lib.oasis_read_pages.argtypes = (tables, ptr, i64, ptr)
     lib.oasis_write_pages.argtypes = (tables, ptr, i64, ptr)
-    for name in ("summarize", "drop", "fast_slots", "select", "copy", "read_pages", "write_pages"):
+    for name in ("summarize", "drop", "mirror", "select", "copy", "read_pages", "write_pages"):
         getattr(lib, f"oasis_{name}").restype = None
     lib.oasis_pin.restype = i64
     lib.oasis_place.restype = i64
@@ -199,6 +201,7 @@ class CpuKernels:
             g.slots,
             g.page_bytes,
             tables.selected.shape[3],
+            g.element_bytes,
             *(
                 array.ctypes.data
                 for array in (
@@ -214,10 +217,13 @@ class CpuKernels:
                     tables.selected,
                     tables.count,
                     tables.boost,
+                    tables.elements,
                 )
             ),
         )
         self._ref = ctypes.byref(self._struct)
+        self._slots: I64 | None = None
+        self._slots_address = 0
         self._table: _Table | None = None
         self._choice: _Choice | None = None
 
@@ -253,12 +259,14 @@ class CpuKernels:
         )
         return moves[:placed]
 
-    def fast_slots(self, layer: int, slots: I64) -> I64:
-        out = np.empty(len(slots) * self._geometry.heads, np.int64)
-        self._lib.oasis_fast_slots(
-            self._ref, layer, _address(slots, np.int64), len(slots), out.ctypes.data
-        )
-        return out
+    def mirror(self, layer: int, slots: I64) -> None:
+        self._lib.oasis_mirror(self._ref, layer, self._slots_at(slots), len(slots))
+
+    def _slots_at(self, slots: I64) -> int:
+        """Address of host slots, which the layers of a step share; see :class:`_Requests`."""
+        if slots is not self._slots:
+            self._slots, self._slots_address = slots, _address(slots, np.int64)
+        return self._slots_address
 
     def rows(self, layer: int, rows: Rows, width: int) -> tuple[I32, I32, int]:
         table = self._table

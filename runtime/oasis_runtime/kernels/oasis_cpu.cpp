@@ -19,7 +19,7 @@ constexpr float kHysteresis = 4.f;  // kernels/contract.py:HYSTERESIS
 
 // Same field order as kernels/cpu.py:_Tables.
 struct Tables {
-  int64_t layers, heads, group, dim, block, blocks, slots, page_bytes, max_selected;
+  int64_t layers, heads, group, dim, block, blocks, slots, page_bytes, max_selected, element_bytes;
   uint8_t* const* host;  // [layers] base of that layer's pages, [blocks, heads, page_bytes]
   uint8_t* fast;         // [layers, slots, page_bytes]
   int32_t* slot_of;      // [layers, heads, blocks]
@@ -32,6 +32,7 @@ struct Tables {
   int32_t* selected;     // [lanes, layers, heads, max_selected]
   int32_t* count;        // [lanes, layers, heads]
   const uint8_t* boost;  // [layers, heads]
+  const int32_t* elements;  // [block, 2 * dim]
 };
 
 int32_t& slot_of(const Tables& t, int64_t l, int64_t h, int64_t b) {
@@ -327,6 +328,12 @@ void quantise(const Tables& t, int64_t l, int64_t b, int64_t h, float* lo, float
   t.scale[row] = bits;
 }
 
+template <typename Element>
+void copy_elements(const uint8_t* from, uint8_t* to, const int32_t* elements, int64_t n) {
+  for (int64_t i = 0; i < n; ++i)
+    reinterpret_cast<Element*>(to)[elements[i]] = reinterpret_cast<const Element*>(from)[elements[i]];
+}
+
 struct Missing {
   float score;
   int32_t request, head, logical, block;
@@ -336,7 +343,7 @@ struct Missing {
 
 extern "C" {
 
-int oasis_interface() { return 4; }  // kernels/cpu.py:_INTERFACE
+int oasis_interface() { return 5; }  // kernels/cpu.py:_INTERFACE
 
 void oasis_summarize(const Tables* t, int64_t layer, const float* key, const int64_t* slots,
                      int64_t tokens) {
@@ -468,17 +475,23 @@ int64_t oasis_place(const Tables* t, int64_t n, const int32_t* lanes, const int3
   return placed;
 }
 
-void oasis_fast_slots(const Tables* t, int64_t layer, const int64_t* slots, int64_t tokens,
-                      int64_t* out) {
-  for (int64_t i = 0; i < tokens; ++i)
+void oasis_mirror(const Tables* t, int64_t layer, const int64_t* slots, int64_t tokens) {
+  for (int64_t i = 0; i < tokens; ++i) {
+    if (slots[i] < 0) continue;
+    const int64_t b = slots[i] / t->block;
+    const int32_t* elements = t->elements + slots[i] % t->block * 2 * t->dim;
     for (int64_t h = 0; h < t->heads; ++h) {
-      int64_t& o = out[i * t->heads + h];
-      o = -1;
-      if (slots[i] < 0) continue;
-      int32_t s = slot_of(*t, layer, h, slots[i] / t->block);
-      if (s >= 0 && load_state(t->state + layer * t->slots + s) == kResident)
-        o = s * t->block + slots[i] % t->block;
+      const int32_t s = slot_of(*t, layer, h, b);
+      if (s < 0 || load_state(t->state + layer * t->slots + s) != kResident) continue;
+      const uint8_t* from = host_page(*t, layer, h, b);
+      uint8_t* to = fast_page(*t, layer, s);
+      switch (t->element_bytes) {
+        case 1: copy_elements<uint8_t>(from, to, elements, 2 * t->dim); break;
+        case 2: copy_elements<uint16_t>(from, to, elements, 2 * t->dim); break;
+        default: copy_elements<uint32_t>(from, to, elements, 2 * t->dim); break;
+      }
     }
+  }
 }
 
 int64_t oasis_rows(const Tables* t, int64_t layer, int64_t n, const int32_t* lanes,

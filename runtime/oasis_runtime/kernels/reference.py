@@ -175,16 +175,16 @@ class ReferenceKernels:
 
     # ------------------------------------------------------------------ attention
 
-    def fast_slots(self, layer: int, slots: I64) -> I64:
-        out = np.full((len(slots), self._g.heads), -1, np.int64)
-        for token, host_slot in enumerate(slots):
-            if host_slot < 0:
-                continue
-            block, position = divmod(int(host_slot), self._g.block)
+    def mirror(self, layer: int, slots: I64) -> None:
+        size = self._g.element_bytes
+        for host_slot in slots[slots >= 0].tolist():
+            block, position = divmod(host_slot, self._g.block)
             for head in range(self._g.heads):
-                if self._resident(layer, head, block):
-                    out[token, head] = self._slot(layer, head, block) * self._g.block + position
-        return out.reshape(-1)
+                if not self._resident(layer, head, block):
+                    continue
+                page = self._t.fast[layer, self._slot(layer, head, block)].reshape(-1, size)
+                elements = self._t.elements[position]
+                page[elements] = self._host[layer][block, head].reshape(-1, size)[elements]
 
     def _resident(self, layer: int, head: int, block: int) -> bool:
         slot = self._slot(layer, head, block)

@@ -23,7 +23,6 @@ from vllm.v1.attention.backends.cpu_attn import (
     CPUAttentionMetadataBuilder,
 )
 
-from oasis_runtime.kernels.contract import I32, I64
 from oasis_runtime.vllm.audit import Auditor
 from oasis_runtime.vllm.session import Session
 
@@ -82,7 +81,7 @@ class SparseRows:
 
     rows: Picked
     starts: torch.Tensor
-    planned_for: I32 = field(default_factory=lambda: np.empty(0, np.int32))
+    planned_for: bytes = b""
     plan: torch.Tensor | None = None
 
 
@@ -97,21 +96,12 @@ class DenseRows:
     plan: torch.Tensor
 
 
-@dataclass(frozen=True)
-class ResidentRows:
-    """Tokens whose pages may be resident, and their host slots."""
-
-    tokens: Picked
-    slots: I64
-
-
 @dataclass
 class OasisMetadata(CPUAttentionMetadata):
     """``selecting``: the token of each selecting request whose query chooses."""
 
     sparse: SparseRows | None = None
     dense: DenseRows | None = None
-    resident: ResidentRows | None = None
     selecting: Picked | None = None
     arguments: SchedulingArguments | None = field(default=None)
 
@@ -170,20 +160,11 @@ class OasisMetadataBuilder(CPUAttentionMetadataBuilder):
             dense=self._dense_rows(metadata, starts, step.dense, arguments)
             if step.sparse and step.dense
             else None,
-            resident=self._resident_rows(metadata, _tokens_of(starts, step.resident))
-            if step.resident
-            else None,
             selecting=Picked.of(starts[np.array(step.selecting) + 1].astype(np.int64) - 1)
             if step.selecting
             else None,
             arguments=arguments,
         )
-
-    def _resident_rows(
-        self, metadata: CPUAttentionMetadata, tokens: npt.NDArray[np.int64]
-    ) -> ResidentRows:
-        slots = metadata.slot_mapping.numpy()[tokens]
-        return ResidentRows(Picked.of(tokens), slots.astype(np.int64, copy=False))
 
     def _sparse_rows(self, starts: np.ndarray, members: Sequence[int]) -> SparseRows:
         heads = self.num_kv_heads
@@ -243,33 +224,9 @@ class OasisAttentionImpl(CPUAttentionBackendImpl):
         super().do_kv_cache_update(layer, key, value, kv_cache, slot_mapping)
         if self._session is None or self._session.step is None:
             return
-        slots = slot_mapping[: len(key)]
+        slots = self._session.slots(slot_mapping, len(key))
         keys = key[: len(slots)].float().contiguous()
-        self._session.engine.write(self._layer, keys.numpy(), slots.contiguous().numpy())
-
-    def _write_resident(
-        self,
-        session: Session,
-        layer: Any,
-        key: torch.Tensor,
-        value: torch.Tensor,
-        resident: ResidentRows,
-    ) -> None:
-        """Copy new rows to where their pages are resident."""
-        where = session.engine.fast_slots(self._layer, resident.slots)
-        key_cache, value_cache = self._fast
-        rows = (len(where), 1, self.head_size)
-        ops.cpu_attn_reshape_and_cache(
-            resident.tokens.take(key).reshape(rows),
-            resident.tokens.take(value).reshape(rows),
-            key_cache,
-            value_cache,
-            torch.from_numpy(where),
-            layer.isa,
-            k_scale=layer._k_scale_float,
-            v_scale=layer._v_scale_float,
-            kv_cache_dtype=self.kv_cache_dtype,
-        )
+        self._session.engine.write(self._layer, keys.numpy(), slots)
 
     def forward(
         self,
@@ -290,8 +247,6 @@ class OasisAttentionImpl(CPUAttentionBackendImpl):
                 output_scale, output_block_scale,
             )  # fmt: skip
         meta = attn_metadata
-        if meta.resident is not None:
-            self._write_resident(session, layer, key, value, meta.resident)
         if meta.sparse is None:
             super().forward(layer, query, key, value, kv_cache, meta, output)
         else:
@@ -316,8 +271,8 @@ class OasisAttentionImpl(CPUAttentionBackendImpl):
         table, lengths = session.engine.attend(self._layer)
         lengths_t = torch.from_numpy(lengths)
         assert meta.arguments is not None
-        if sparse.plan is None or not np.array_equal(sparse.planned_for, lengths):
-            sparse.planned_for = lengths.copy()
+        if sparse.plan is None or sparse.planned_for != lengths.tobytes():
+            sparse.planned_for = lengths.tobytes()
             sparse.plan = meta.arguments.plan(sparse.starts, lengths_t, self.num_queries_per_kv, 1)
         tokens = meta.num_actual_tokens
         shape = (tokens * self.num_kv_heads, self.num_queries_per_kv, self.head_size)

@@ -19,7 +19,9 @@ from oasis_runtime.core.escalation import FACTOR
 from oasis_runtime.core.geometry import Geometry, slots_for
 from oasis_runtime.core.requests import StepRequest
 from oasis_runtime.core.tables import Tables
+from oasis_runtime.kernels.contract import I64
 from oasis_runtime.kernels.cpu import CpuKernels
+from oasis_runtime.vllm.layout import PageLayout
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,8 @@ class Session:
         self.engine = engine
         self.tiers = tiers
         self._batch = batch
+        self._mapping: torch.Tensor | None = None
+        self._slots = np.empty(0, np.int64)
         self.step: Step | None = None
 
     def begin_step(self, lengths: Sequence[int], scheduled: Sequence[int]) -> Step:
@@ -59,11 +63,17 @@ class Session:
         self.step = self.engine.begin_step(requests)
         return self.step
 
+    def slots(self, mapping: torch.Tensor, tokens: int) -> I64:
+        """The first ``tokens`` of vLLM's slot mapping, which the layers of a step share."""
+        if mapping is not self._mapping:
+            self._mapping, self._slots = mapping, mapping[:tokens].contiguous().numpy()
+        return self._slots
+
     def end_step(self) -> Mapping[str, np.ndarray]:
         """Finish the step if one was begun; returns the pages that requests want from peers."""
         if self.step is None:
             return {}
-        self.step = None
+        self.step = self._mapping = None
         return self.engine.end_step()
 
 
@@ -72,8 +82,9 @@ def create(
     config: EngineConfig,
     layers: Mapping[str, Attention],
     batch: InputBatch,
+    layout: PageLayout,
 ) -> Session:
-    """Build the engine over vLLM's cache tensors.
+    """Build the engine over vLLM's cache tensors, whose pages have the given layout.
 
     Raises ValueError with the remedy when the model or the sizes cannot be served.
     """
@@ -125,6 +136,7 @@ def create(
         fast.view(torch.uint8).numpy().reshape(len(host), slots, page_bytes),
         lanes=lanes,
         max_selected=budget.selected * (FACTOR if escalates else 1),
+        elements=torch.cat([layout.keys, layout.values], dim=1).int().numpy(),
     )
     engine = SparseEngine(
         tables,

@@ -57,18 +57,19 @@ class OasisCPUWorker(CPUWorker):
             )
         names = [n for group in kv_cache_config.kv_cache_groups for n in group.layer_names]
         layers: dict[str, Any] = get_layers_from_vllm_config(self.vllm_config, Attention, names)
-        session = self.session = sessions.create(
-            self.vllm_config, payload.config, layers, self.model_runner.input_batch
-        )
-        first = next(iter(layers.values()))
-        geometry = session.engine.tables.geometry
         builders: list[OasisMetadataBuilder] = []
         for group in (group for groups in self.model_runner.attn_groups for group in groups):
             for builder in group.metadata_builders:
                 if not isinstance(builder, OasisMetadataBuilder):
                     raise ValueError(f"vLLM chose another backend ({type(builder).__name__})")
                 builders.append(builder)
-        layout = probe(geometry.block, geometry.dim, first.kv_cache.dtype, builders[0].isa)
+        first = next(iter(layers.values()))
+        _, _, block, both = first.kv_cache.shape
+        layout = probe(block, both // 2, first.kv_cache.dtype, builders[0].isa)
+        session = self.session = sessions.create(
+            self.vllm_config, payload.config, layers, self.model_runner.input_batch, layout
+        )
+        geometry = session.engine.tables.geometry
         auditor = Auditor(session, layout, first.impl.scale, payload.config.audit.every_steps)
         for builder in builders:
             builder.bind(session, auditor)

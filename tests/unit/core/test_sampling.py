@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from oasis_runtime.core.sampling import HeadWalk
@@ -20,6 +20,7 @@ def test_every_head_is_visited_once_a_round(layers: int, heads: int, rounds: int
 
 
 @given(st.integers(12, 80), HEADS, st.integers(0, 300))
+@example(layers=15, heads=1, before=0)
 def test_any_eight_samples_in_a_row_reach_every_quarter_of_the_layers(
     layers: int, heads: int, before: int
 ) -> None:

@@ -224,13 +224,11 @@ class World:
         return slots + position % BLOCK
 
     def _write(self, layer: int, step: Step) -> None:
-        """Keys and values of the step's tokens: to the host tier, to the summaries and, as the
-        plugin does it, to where their pages are resident."""
-        parts, resident = [], []
-        for i, r in enumerate(step.batch):
+        """Keys and values of the step's tokens to the host tier; the engine does the rest."""
+        parts = []
+        for r in step.batch:
             slots = self._tokens(r)
             parts.append(slots)
-            resident.append(np.full(len(slots), i in step.resident))
             self.filled[slots // BLOCK] = slots % BLOCK + 1  # of equal ones the last counts
         slots = np.concatenate(parts)
         key = np.concatenate([self._keys(r, layer) for r in step.batch])
@@ -241,14 +239,6 @@ class World:
         self.host[layer, block, :, 0, position] = key
         self.host[layer, block, :, 1, position] = value
         self.engine.write(layer, np.ascontiguousarray(key), slots)
-        chosen = np.nonzero(np.concatenate(resident))[0]
-        where = self.engine.fast_slots(layer, slots[chosen])
-        here = where >= 0
-        to_slot, to_position = where[here] // BLOCK, where[here] % BLOCK
-        self.fast[layer, to_slot, 0, to_position] = key[chosen].reshape(-1, self.geometry.dim)[here]
-        self.fast[layer, to_slot, 1, to_position] = value[chosen].reshape(-1, self.geometry.dim)[
-            here
-        ]
 
     def _keys(self, r: StepRequest, layer: int) -> F32:
         seed = self.requests[r.request_id].seed

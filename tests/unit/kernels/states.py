@@ -169,6 +169,7 @@ def _scatter(state: State, rng: np.random.Generator) -> None:
     g, t = state.tables.geometry, state.tables
     t.fast[:] = rng.integers(0, 256, t.fast.shape, np.uint8)
     t.present[:] = rng.random(t.present.shape) < 0.8
+    t.elements[:] = rng.permutation(t.elements.size).reshape(t.elements.shape)
     bounds = np.sort(rng.integers(-127, 128, (2, *t.low.shape)), axis=0)
     t.low[:], t.high[:] = bounds.astype(np.int8)
     t.scale[:] = round_up(rng.uniform(0.001, 0.02, t.scale.shape).astype(np.float32))

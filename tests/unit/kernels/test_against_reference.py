@@ -80,12 +80,13 @@ def test_place_gives_slots_to_adopted_selections(make: Make, case: Case) -> None
 
 
 @holds_for_each(cases(), examples=60)
-def test_fast_slots_of_tokens_and_padding(make: Make, case: Case) -> None:
+def test_mirror_copies_tokens_and_skips_padding(make: Make, case: Case) -> None:
     g = case.geometry
     slots = case.rng.integers(-1, g.host_blocks * g.block, 40)
     layer = case.layer()
-    expected = case.reference.fast_slots(layer, slots)
-    np.testing.assert_array_equal(case.tested(make).fast_slots(layer, slots), expected)
+    case.reference.mirror(layer, slots)
+    case.tested(make).mirror(layer, slots)
+    case.assert_same()
 
 
 @holds_for_each(cases(), st.booleans(), examples=60)
@@ -242,7 +243,7 @@ def test_nothing_to_do_changes_nothing(make: Make, case: Case) -> None:
     kernels.drop(none)
     assert kernels.pin(none, STEP) == 0
     assert len(kernels.place(rows, np.zeros(0, np.uint8), STEP)) == 0
-    assert len(kernels.fast_slots(0, np.zeros(0, np.int64))) == 0
+    kernels.mirror(0, np.zeros(0, np.int64))
     table, lengths, late = kernels.rows(0, rows, 4)
     assert (len(table), len(lengths), late) == (0, 0, 0)
     query = np.zeros((0, g.heads, g.group, g.dim), np.float32)
