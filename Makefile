@@ -1,7 +1,7 @@
 # The two commands of the README, and the steps that they are made of.
 PYTHON := python3
 
-.PHONY: help demo demo-down test lint crds
+.PHONY: help demo demo-down test lint crds bench
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -20,3 +20,6 @@ lint: ## ruff and mypy only
 
 crds: ## generate crds/ and the chart's copy from the operator's models
 	@$(PYTHON) -m tests.run crds
+
+bench: ## every figure of bench/README.md, in about an hour on an idle machine
+	@$(PYTHON) bench/all.py

@@ -15,7 +15,7 @@ from tests.e2e.conftest import SYSTEM
 from tests.e2e.served import Served
 
 MEGABYTE = 1_000_000
-IDLE_SECONDS = 20.0
+IDLE_SECONDS = 10.0
 
 
 def operators(cluster: Cluster) -> Mapping[str, Mapping[str, Any]]:
@@ -63,7 +63,7 @@ def test_an_operator_takes_less_than_150_megabytes(
 def test_idle_engines_take_less_than_a_tenth_of_a_core(
     disaggregated: Served, prometheus: Prometheus
 ) -> None:
-    """CPU time between two measurements of the kubelet that lie 20 s or more apart.
+    """CPU time between two measurements of the kubelet that lie 10 s or more apart.
 
     The kubelet's newest measurement may be older than this test, and hold what a start burned.
     """
