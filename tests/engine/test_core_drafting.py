@@ -89,7 +89,7 @@ def test_a_repeated_prompt_with_drafts_reuses_its_blocks_and_gets_the_same_answe
     assert again.tokens == first.tokens
 
 
-def test_no_block_with_a_sparsely_decoded_token_is_found_in_the_cache(
+def test_no_block_with_a_sparsely_decoded_token_is_found_by_a_dense_request(
     engine: EngineProcess, prose: Prose
 ) -> None:
     """Automatic at a budget of 64 tokens: dense up to 384. The step that reaches the bound has a
@@ -97,7 +97,7 @@ def test_no_block_with_a_sparsely_decoded_token_is_found_in_the_cache(
     options = {"mode": "auto", "budget_tokens": 64}
     prompt = repeating(prose, 11, 384 - 2 * BLOCK)
     answer = engine.run(Ask(prompt, 4 * BLOCK, oasis=options)).tokens[0]
-    (turn,) = engine.run(Ask((*prompt, *answer, 1), 1)).answers
+    (turn,) = engine.run(Ask((*prompt, *answer, 1), 1, oasis={"mode": "dense"})).answers
     assert turn.cached == 384
 
 

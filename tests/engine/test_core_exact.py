@@ -148,7 +148,7 @@ def test_an_abort_during_prefill_leaves_nothing(engine: EngineProcess, prose: Pr
 # ------------------------------------------------------------------ prefix caching
 
 
-def test_a_second_turn_reuses_the_prompt_and_is_answered_as_without_a_cache(
+def test_a_second_turn_reuses_the_first_and_is_answered_as_without_a_cache(
     engine: EngineProcess, stock: Stock, prose: Prose
 ) -> None:
     prompt = prose.passage(30, 500)
@@ -156,7 +156,7 @@ def test_a_second_turn_reuses_the_prompt_and_is_answered_as_without_a_cache(
     turn = Ask((*prompt, *first, *prose.passage(31, 50)), 24)
     expected = stock.ask(turn)
     (answer,) = engine.run(turn).answers
-    assert answer.cached == len(prompt) // BLOCK * BLOCK
+    assert answer.cached == (len(prompt) + 40 - 1) // BLOCK * BLOCK
     assert [answer.tokens] == expected.tokens
 
 
@@ -169,16 +169,38 @@ def test_a_repeated_prompt_reuses_its_blocks_and_gets_the_same_answer(
     assert again.tokens == first.tokens
 
 
-def test_what_was_decoded_densely_is_found_in_the_cache_and_sparsely_not(
+@pytest.mark.parametrize(
+    ("passage", "options", "found"),
+    [(33, {}, 5), (45, {"mode": "dense"}, 2), (46, {"budget_tokens": 64}, 2)],
+    ids=["same", "dense", "another budget"],
+)
+def test_what_was_decoded_sparsely_is_found_by_those_of_the_same_budget(
+    engine: EngineProcess, prose: Prose, passage: int, options: dict[str, object], found: int
+) -> None:
+    prompt = prose.passage(passage, 2 * BLOCK)
+    (answer,) = engine.run(Ask(prompt, 3 * BLOCK + 1)).tokens
+    (turn,) = engine.run(Ask((*prompt, *answer, 1), 1, oasis=options)).answers
+    assert turn.cached == found * BLOCK
+
+
+def test_what_was_decoded_densely_is_found_by_everyone(engine: EngineProcess, prose: Prose) -> None:
+    prompt = prose.passage(34, 2 * BLOCK)
+    (answer,) = engine.run(Ask(prompt, 3 * BLOCK + 1, oasis={"mode": "dense"})).tokens
+    assert engine.run(Ask((*prompt, *answer, 1), 1)).answers[0].cached == 5 * BLOCK
+
+
+def test_what_was_computed_on_top_of_sparse_kv_is_no_more_exact_than_that(
     engine: EngineProcess, prose: Prose
 ) -> None:
-    asks = [
-        Ask(prose.passage(33, 2 * BLOCK), 3 * BLOCK + 1),
-        Ask(prose.passage(34, 2 * BLOCK), 3 * BLOCK + 1, oasis={"mode": "dense"}),
+    prompt = prose.passage(37, 2 * BLOCK)
+    (answer,) = engine.run(Ask(prompt, 2 * BLOCK + 1)).tokens
+    second = (*prompt, *answer, *prose.passage(38, 3 * BLOCK))
+    engine.run(Ask(second, 1))
+    cached = [
+        engine.run(Ask((*second, number), 1, oasis=options)).answers[0].cached
+        for number, options in enumerate(({}, {"mode": "dense"}))
     ]
-    answers = engine.run(*asks).tokens
-    turns = [Ask((*ask.prompt, *answer), 1) for ask, answer in zip(asks, answers, strict=True)]
-    assert [turn.cached for turn in engine.run(*turns).answers] == [2 * BLOCK, 5 * BLOCK]
+    assert cached == [7 * BLOCK, 2 * BLOCK]
 
 
 def test_two_requests_share_a_prefix_while_both_decode(

@@ -1,19 +1,23 @@
-"""Prefix caching next to sparse decode: only exact KV may be found by its hash.
+"""Prefix caching next to sparse decode: approximate KV is found by those who accept it.
 
-Keys and values of a token that was decoded sparsely are approximate in all layers but the first.
-Their blocks are not entered into vLLM's prefix cache, so that a later request, which prefills
-densely, never builds on them.
+Keys and values of a token that was decoded sparsely are approximate in all layers but the first,
+and so are those of whatever was computed on top of them. Their blocks enter vLLM's prefix cache
+under a salted key, one for each budget: the next turn of a conversation goes on with the KV that a
+longer answer would have gone on with, while a dense request, or one of another budget, never
+builds on it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
-from typing import Self
+from typing import Self, cast
 
 import torch
+from vllm.v1.core.block_pool import BlockPool
+from vllm.v1.core.kv_cache_utils import BlockHash, BlockHashList, KVCacheBlock, get_group_id
 from vllm.v1.core.single_type_kv_cache_manager import FullAttentionManager
-from vllm.v1.kv_cache_interface import AttentionSpec, FullAttentionSpec
+from vllm.v1.kv_cache_interface import AttentionSpec, FullAttentionSpec, KVCacheSpec
 from vllm.v1.kv_cache_spec_registry import KVCacheSpecRegistry
 from vllm.v1.request import Request
 
@@ -23,6 +27,47 @@ from oasis_runtime.vllm.options import request_options
 
 PARTIAL = "oasis_partial"
 """Set in a request's ``kv_transfer_params`` while pages of it are still with its prefill engine."""
+
+
+_APPROXIMATE = 1 << 16
+"""Added to a budget, in blocks, to give the group that vLLM hashes approximate blocks under. Its
+own groups are numbered from 0 and are few."""
+
+
+class SaltedHashes(list[BlockHash]):
+    """Block hashes of a request. ``salt``: the group of the approximate blocks that it may build
+    on, None for one that wants exact KV."""
+
+    def __init__(self, hashes: Iterable[BlockHash], salt: int | None) -> None:
+        super().__init__(hashes)
+        self.salt = salt
+
+
+def salt(request: Request, selection: SelectionConfig, block: int) -> int | None:
+    """See :class:`SaltedHashes`."""
+    budget = Budget.of(selection, request_options(request.sampling_params), block)
+    return None if budget.mode == "dense" else _APPROXIMATE + budget.selected
+
+
+class _Lookup:
+    """What a search for a cached prefix asks of vLLM's block pool: exact blocks as long as there
+    are any, approximate ones from there on."""
+
+    def __init__(self, pool: BlockPool, salt: int | None) -> None:
+        self._pool = pool
+        self._salt = salt
+        self._exact = True
+        self.hash_block_size = pool.hash_block_size
+
+    def get_cached_block(
+        self, block_hash: BlockHash, groups: list[int]
+    ) -> list[KVCacheBlock] | None:
+        if self._exact and (found := self._pool.get_cached_block(block_hash, groups)):
+            return found
+        if self._salt is None:
+            return None
+        self._exact = False
+        return self._pool.get_cached_block(block_hash, [self._salt] * len(groups))
 
 
 def exact_tokens(request: Request, selection: SelectionConfig, block: int) -> int:
@@ -53,6 +98,32 @@ class OasisAttentionSpec(FullAttentionSpec):
 
 
 class OasisAttentionManager(FullAttentionManager):
+    @classmethod
+    def find_longest_cache_hit(
+        cls,
+        block_hashes: BlockHashList,
+        max_length: int,
+        kv_cache_group_ids: list[int],
+        block_pool: BlockPool,
+        kv_cache_spec: KVCacheSpec,
+        drop_eagle_block: bool,
+        alignment_tokens: int,
+        dcp_world_size: int = 1,
+        pcp_world_size: int = 1,
+    ) -> tuple[tuple[list[KVCacheBlock], ...], int]:
+        salted = block_hashes.salt if isinstance(block_hashes, SaltedHashes) else None
+        return super().find_longest_cache_hit(
+            block_hashes,
+            max_length,
+            kv_cache_group_ids,
+            cast(BlockPool, _Lookup(block_pool, salted)),
+            kv_cache_spec,
+            drop_eagle_block,
+            alignment_tokens,
+            dcp_world_size,
+            pcp_world_size,
+        )
+
     def cache_blocks(
         self,
         request: Request,
@@ -63,12 +134,35 @@ class OasisAttentionManager(FullAttentionManager):
     ) -> None:
         spec = self.kv_cache_spec
         assert isinstance(spec, OasisAttentionSpec)
-        super().cache_blocks(
-            request,
-            min(num_tokens, exact_tokens(request, spec.selection, spec.block_size)),
-            retention_interval,
-            replay_boundaries=replay_boundaries,
-        )
+        exact = exact_tokens(request, spec.selection, spec.block_size)
+        if not self._approximate(request.request_id):
+            super().cache_blocks(
+                request,
+                min(num_tokens, exact),
+                retention_interval,
+                replay_boundaries=replay_boundaries,
+            )
+        group = salt(request, spec.selection, spec.block_size)
+        if exact == 0 or group is None:
+            return
+        done = self.num_cached_block.get(request.request_id, 0)
+        full = num_tokens // self.block_size
+        if full > done:
+            self.block_pool.cache_full_blocks(
+                request=request,
+                blocks=self.req_to_blocks[request.request_id],
+                num_cached_blocks=done,
+                num_full_blocks=full,
+                block_size=self.block_size,
+                kv_cache_group_id=group,
+            )
+            self.num_cached_block[request.request_id] = full
+
+    def _approximate(self, request_id: str) -> bool:
+        """Whether the cached blocks of the request end with an approximate one."""
+        done = self.num_cached_block.get(request_id, 0)
+        key = self.req_to_blocks[request_id][done - 1].block_hash if done else None
+        return key is not None and get_group_id(key) >= _APPROXIMATE
 
 
 def register_spec() -> None:

@@ -15,7 +15,7 @@ from oasis_runtime.core.budget import Budget
 from oasis_runtime.serve.transfer_params import OasisTransfer, TransferParams
 from oasis_runtime.vllm.messages import ExportOrder, LoadOrder, Source, StepOrders
 from oasis_runtime.vllm.options import request_options
-from oasis_runtime.vllm.prefix import PARTIAL
+from oasis_runtime.vllm.prefix import PARTIAL, SaltedHashes, salt
 
 logger = init_logger(__name__)
 
@@ -41,6 +41,9 @@ class SchedulerSide:
             return None
 
     def on_new_request(self, request: Request) -> None:
+        request.block_hashes = SaltedHashes(
+            request.block_hashes, salt(request, self._config.selection, self._block)
+        )
         options = request_options(request.sampling_params)
         if options != RequestOptions():
             self._orders.options[request.request_id] = options
