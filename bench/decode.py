@@ -96,7 +96,8 @@ def started(model: str, stock: Sizes, ours: Sizes) -> tuple[Engine, Engine]:
     return engines
 
 
-def grid(model: str, repeats: int) -> dict[Case, Pair]:
+def grid(model: str, repeats: int) -> tuple[dict[Case, Pair], float]:
+    """Pairs by case, and how long the first token of a second turn takes, over stock's."""
     stock, ours = started(
         model,
         Sizes(max(BATCHES), CACHE_BYTES),
@@ -105,9 +106,10 @@ def grid(model: str, repeats: int) -> dict[Case, Pair]:
     cases = [Case(c, b) for c in CONTEXTS for b in BATCHES if c * b <= MOST_TOKENS]
     cases.append(Case(7168, 1))
     pairs = {case: compare(stock, ours, (case, case), repeats) for case in cases}
+    turns = [ours.second_turn(n) / stock.second_turn(n) for n in range(1, 1 + repeats)]
     stock.stop()
     ours.stop()
-    return pairs
+    return pairs, statistics.median(turns)
 
 
 def saturated(model: str, repeats: int) -> Pair:
@@ -175,9 +177,10 @@ def main() -> None:
     options = parser.parse_args()
     if options.model is None:
         parser.error("name a model folder with --model, or set OASISKV_MODEL")
-    pairs = grid(options.model, options.repeats)
+    pairs, second_turn = grid(options.model, options.repeats)
     full = saturated(options.model, options.repeats)
-    path = result.write("decode", metrics(pairs, full))
+    found = metrics(pairs, full) | {"second_turn_ratio": second_turn}
+    path = result.write("decode", found)
     plot(pairs, full, path.with_suffix(".png"))
     print(f"wrote {path} and its plot")
 

@@ -16,6 +16,7 @@ RECORDED = 4096
 """Tokens of the prompt that is computed for real."""
 LONGEST = 32768
 BLOCK = 32
+ANSWER, QUESTION = 128, 64
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,14 @@ class Order:
 
 
 @dataclass(frozen=True)
+class Turn:
+    """A prompt with an answer of ``ANSWER`` tokens, and then, which is timed, all of that with
+    ``QUESTION`` tokens more. Those of another ``number`` have another text."""
+
+    number: int
+
+
+@dataclass(frozen=True)
 class Report:
     """``selecting_seconds``: of the decode thread in the engine's selections, 0 for stock."""
 
@@ -66,7 +75,7 @@ class Engine:
         """Until the model is loaded and the recording made."""
         self._pipe.recv()
 
-    def run(self, order: Order) -> Report:
+    def run(self, order: Order | Turn) -> Report:
         self._pipe.send(order)
         report: Report = self._pipe.recv()
         return report
@@ -80,6 +89,10 @@ class Engine:
         """Of ``STEPS`` steps: the time for many tokens less the time for one."""
         one, many = self.run(Order(case, 1)), self.run(Order(case, STEPS + 1))
         return Report(many.seconds - one.seconds, many.selecting_seconds - one.selecting_seconds)
+
+    def second_turn(self, number: int) -> float:
+        """Seconds to the first token of a second turn, with ``RECORDED`` tokens in the first."""
+        return self.run(Turn(number)).seconds
 
     def stop(self) -> None:
         self._pipe.send(None)
@@ -151,15 +164,30 @@ def _serve(pipe: Connection, model: str, sizes: Sizes) -> None:
     llm = LLM(**_arguments(model, sizes))
     [filling] = llm.apply_model(Filling)
 
-    def generate(case: Case, tokens: int) -> None:
+    def answer(prompts: list[dict[str, list[int]]], tokens: int) -> list[int]:
         parameters = SamplingParams(temperature=0, max_tokens=tokens, ignore_eos=True)
-        llm.generate(_prompts(prose, case), parameters, use_tqdm=False)
+        outputs = llm.generate(prompts, parameters, use_tqdm=False)
+        return list(outputs[0].outputs[0].token_ids)
+
+    def generate(case: Case, tokens: int) -> None:
+        answer(_prompts(prose, case), tokens)
+
+    def second_turn(number: int) -> float:
+        first = list(prose[997 * number : 997 * number + RECORDED])
+        first += answer([{"prompt_token_ids": first}], ANSWER)
+        question = prose[-QUESTION * (number + 1) :][:QUESTION]
+        start = time.perf_counter()
+        answer([{"prompt_token_ids": [*first, *question]}], 1)
+        return time.perf_counter() - start
 
     with filling.recording():
         generate(Case(RECORDED, 1), 1)
     llm.reset_prefix_cache()
     pipe.send("ready")
     while (order := pipe.recv()) is not None:
+        if isinstance(order, Turn):
+            pipe.send(Report(second_turn(order.number), 0.0))
+            continue
         if order.fill:
             with filling.filling():
                 generate(order.case, order.tokens)
