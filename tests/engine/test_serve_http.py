@@ -135,6 +135,24 @@ def test_a_question_is_answered(server: Server) -> None:
     assert "Paris" in server.answer(QUESTION)
 
 
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"top_k": 5, "temperature": 0.8, "seed": 1},
+        {"top_p": 0.9, "temperature": 0.8, "seed": 1},
+        {"logprobs": True, "top_logprobs": 2},
+        {"prompt_logprobs": 1},
+        {"frequency_penalty": 0.5, "presence_penalty": 0.5, "repetition_penalty": 1.1},
+        {"response_format": {"type": "json_object"}},
+    ],
+    ids=lambda fields: next(iter(fields)),
+)
+def test_a_request_may_sample_as_it_likes(server: Server, fields: dict[str, Any]) -> None:
+    response = server.chat(QUESTION, max_tokens=24, **fields)
+    assert response.status_code == 200, response.text
+    assert server.chat(LONG, max_tokens=24, **fields).status_code == 200
+
+
 def test_a_long_prompt_is_decoded_sparsely_and_the_metrics_say_so(server: Server) -> None:
     before = server.metric(Metric.STEPS, mode="sparse")
     server.answer(LONG, max_tokens=32, ignore_eos=True)

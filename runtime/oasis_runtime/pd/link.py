@@ -31,6 +31,7 @@ from oasis_runtime.pd.reading import (
     ReadingState,
     admission_pages,
     blob_pieces,
+    check_size,
     page_pieces,
 )
 from oasis_runtime.pd.settings import TransferSettings
@@ -255,6 +256,7 @@ class OwnerLink:
             self._post(protocol.Release([reading.holding]))
             return
         try:
+            check_size(message, self._settings.most_pages, self._page_bytes)
             pages = admission_pages(reading.mode, message)
         except ValueError as error:
             self.fail(str(error))

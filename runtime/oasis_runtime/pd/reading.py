@@ -154,6 +154,19 @@ def page_pieces(
         yield PagesPiece(reading, item, part, len(part) * page_bytes, ticket, last, now)
 
 
+def check_size(admission: protocol.Admission, most_pages: int, page_bytes: int) -> None:
+    """Raises ValueError when a peer announces more than ``most_pages`` pages, or more beside them.
+
+    Comes before anything is allocated: the numbers are the peer's.
+    """
+    pages = admission.layers * admission.kv_heads * admission.blocks
+    if pages > most_pages or admission.blob_bytes > most_pages * page_bytes:
+        raise ValueError(
+            f"the peer announced {pages} pages and {admission.blob_bytes} bytes of summaries; the "
+            f"host tier here holds {most_pages} pages of {page_bytes} bytes"
+        )
+
+
 def admission_pages(mode: Mode, admission: protocol.Admission) -> Pages:
     """The pages that an admission in ``mode`` brings. Raises ValueError on a broken list."""
     if mode is Mode.ALL:

@@ -34,6 +34,8 @@ class TransferSettings:
     """WRITEs that a reader has outstanding at one owner."""
     queue_limit: int = 1024
     """Fetches that wait for landing memory before ``fetch`` says no."""
+    most_pages: int = 1 << 24
+    """Pages of the reader's host tier: a peer that announces more is not one of ours."""
 
     def __post_init__(self) -> None:
         if self.chunk_bytes > self.landing_bytes // 4096 * 4096:

@@ -24,6 +24,9 @@ def server_environment(
     result["VLLM_NO_USAGE_STATS"] = "1"
     # The plugin's worker is written for vLLM's first model runner, the default on CPU.
     result["VLLM_USE_V2_MODEL_RUNNER"] = "0"
+    # vLLM compiles some small functions when they are first asked for (logprobs), for which an
+    # image has no compiler. The engine runs eagerly anyway.
+    result["TORCHDYNAMO_DISABLE"] = "1"
     if is_folder(config.model):
         result["HF_HUB_OFFLINE"] = "1"
     if plugins := environment.get(_PLUGINS_VARIABLE):

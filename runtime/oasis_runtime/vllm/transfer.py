@@ -6,7 +6,7 @@ Imported only where a peer exists: it needs NIXL.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -327,8 +327,10 @@ def open_owner(config: EngineConfig, session: Session, layout: PageLayout, rank:
 
 def open_reader(config: EngineConfig, session: Session, layout: PageLayout, rank: int) -> Reader:
     """Prepare to read from prefill engines. Raises TransferError without NIXL."""
-    page_bytes = session.engine.tables.geometry.page_bytes
-    settings = TransferSettings.from_config(config.transfer)
-    importer = Importer(settings, _fingerprint(session, layout), page_bytes)
+    g = session.engine.tables.geometry
+    settings = replace(
+        TransferSettings.from_config(config.transfer), most_pages=g.layers * g.heads * g.host_blocks
+    )
+    importer = Importer(settings, _fingerprint(session, layout), g.page_bytes)
     importer.start()
     return Reader(session, importer, rank)

@@ -21,6 +21,7 @@ from oasis_runtime.vllm.connector import OasisConnector
 from oasis_runtime.vllm.layout import probe
 from oasis_runtime.vllm.options import engine_payload
 from oasis_runtime.vllm.prefix import OasisAttentionSpec
+from oasis_runtime.vllm.sampling import OasisRejectionSampler, correct_expansion
 
 logger = init_logger(__name__)
 
@@ -57,6 +58,12 @@ class OasisCPUWorker(CPUWorker):
             )
         names = [n for group in kv_cache_config.kv_cache_groups for n in group.layer_names]
         layers: dict[str, Any] = get_layers_from_vllm_config(self.vllm_config, Attention, names)
+        if self.vllm_config.speculative_config is not None:
+            correct_expansion()
+            runner = self.model_runner
+            runner.rejection_sampler = OasisRejectionSampler(
+                runner.sampler, self.vllm_config.speculative_config, self.device
+            )
         builders: list[OasisMetadataBuilder] = []
         for group in (group for groups in self.model_runner.attn_groups for group in groups):
             for builder in group.metadata_builders:

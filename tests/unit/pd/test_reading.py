@@ -8,7 +8,7 @@ import pytest
 from oasis_runtime.pd import protocol
 from oasis_runtime.pd.landing import Region
 from oasis_runtime.pd.piece_queue import PieceQueue
-from oasis_runtime.pd.reading import Reading, ReadingState, page_pieces
+from oasis_runtime.pd.reading import Reading, ReadingState, check_size, page_pieces
 from oasis_runtime.pd.types import Admitted, Landed, Mode, Reason
 
 
@@ -26,6 +26,22 @@ DATA = np.zeros((1, 8), dtype=np.uint8)
 
 def nothing() -> None:
     """A claim that nobody checks."""
+
+
+@pytest.mark.parametrize(
+    ("layers", "kv_heads", "blocks", "blob_bytes"),
+    [(1 << 62, 1, 1, 0), (1, 1 << 62, 1, 0), (1, 1, 1 << 62, 0), (1, 1, 1, 1 << 62), (5, 2, 2, 0)],
+)
+def test_more_than_the_host_tier_holds_is_refused_before_anything_is_allocated(
+    layers: int, kv_heads: int, blocks: int, blob_bytes: int
+) -> None:
+    announced = protocol.Admission(1, 100, layers, kv_heads, blocks, blob_bytes, b"")
+    with pytest.raises(ValueError, match="the host tier here holds 19 pages of 64 bytes"):
+        check_size(announced, 19, 64)
+
+
+def test_what_the_host_tier_holds_may_be_announced() -> None:
+    check_size(protocol.Admission(1, 100, 5, 2, 2, 20 * 64, b""), 20, 64)
 
 
 def test_an_admission_without_a_blob_is_told_at_once() -> None:
