@@ -250,8 +250,8 @@ def _notices(fleet: Fleet, spec: ScalingSpec, history: History) -> Iterator[Noti
         if own > spec.slo.ttft_seconds:
             yield Notice(
                 "PromptsTakeLonger",
-                "prompts take longer than spec.autoscaling.slo.ttftSeconds without any waiting: "
-                "more pods do not help; raise it, or use more GPUs for each pod",
+                "prompts take longer than spec.autoscaling.slo.ttftMilliseconds without any "
+                "waiting: more pods do not help; raise it, or use more GPUs for each pod",
             )
     since = history.low_quality_since
     if since is not None and history.at - since >= spec.behaviour.quality_seconds:

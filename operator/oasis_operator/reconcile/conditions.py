@@ -31,6 +31,13 @@ class Draft:
     alarming: bool = False
 
 
+def all_ready(count: int, component: str) -> str:
+    """The message of a component whose pods are all there."""
+    if count == 1:
+        return f"the {component} pod is ready"
+    return f"all {count} {component} pods are ready"
+
+
 def with_transitions(
     drafts: Iterable[Draft], before: Iterable[Condition], now: str, generation: int
 ) -> list[Condition]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from oasis_operator.reconcile.conditions import READY, ROUTER_READY, Draft
+from oasis_operator.reconcile.conditions import READY, ROUTER_READY, Draft, all_ready
 from oasis_operator.reconcile.observed import DeploymentView
 from oasis_operator.reconcile.pods import PodView
 
@@ -14,7 +14,7 @@ def router_condition(view: DeploymentView | None, pods: Iterable[PodView]) -> Dr
     if view is None:
         return Draft(ROUTER_READY, "False", "Creating", "the router Deployment is being created")
     if view.complete:
-        return Draft(ROUTER_READY, "True", "AllReady", f"all {view.wanted} router pods are ready")
+        return Draft(ROUTER_READY, "True", "AllReady", all_ready(view.wanted, "router"))
     count = f"{view.available} of {view.wanted} router pods are ready"
     if view.failure:
         return Draft(ROUTER_READY, "False", "PodsNotCreated", f"{count}: {view.failure}", True)
@@ -36,8 +36,10 @@ def router_condition(view: DeploymentView | None, pods: Iterable[PodView]) -> Dr
 
 
 def ready_condition(parts: Iterable[Draft]) -> Draft:
-    """True if all parts are; otherwise the first part that is not says why."""
-    for part in parts:
-        if part.status != "True":
-            return Draft(READY, "False", part.reason, f"{part.type}: {part.message}")
-    return Draft(READY, "True", "Serving", "all pods serve this spec")
+    """True if all parts are; otherwise a part that is not says why: one that somebody must act on
+    before one that only needs time, and the first among equals."""
+    missing = [part for part in parts if part.status != "True"]
+    if not missing:
+        return Draft(READY, "True", "Serving", "all pods serve this spec")
+    worst = min(missing, key=lambda part: not part.alarming)
+    return Draft(READY, "False", worst.reason, f"{worst.type}: {worst.message}")

@@ -7,7 +7,7 @@ from datetime import datetime
 
 from oasis_operator.desired.metadata import Component
 from oasis_operator.desired.model import MODEL_MOUNT
-from oasis_operator.reconcile.conditions import DECODE_READY, PREFILL_READY, Draft
+from oasis_operator.reconcile.conditions import DECODE_READY, PREFILL_READY, Draft, all_ready
 from oasis_operator.reconcile.observed import DeploymentView
 from oasis_operator.reconcile.pods import CONFIGURATION_REJECTED, PodView
 from oasis_runtime.contract import HTTP_PORT
@@ -37,7 +37,7 @@ def role_condition(
     if view is None:
         return Draft(kind, "False", "Creating", f"the {component} Deployment is being created")
     if view.complete and view.ready >= view.wanted:
-        return Draft(kind, "True", "AllReady", f"all {view.wanted} {component} pods are ready")
+        return Draft(kind, "True", "AllReady", all_ready(view.wanted, component))
     count = f"{view.ready} of {view.wanted} {component} pods are ready"
     if view.failure:
         return Draft(

@@ -65,13 +65,13 @@ def _numa(od: OasisDeployment, signals: Signals) -> Draft:
         return draft(
             "False",
             "NotAligned",
-            f"CPUs or memory are not on the NUMA node of the GPU in {', '.join(unaligned)}: let "
+            f"CPUs, memory and devices are not on one NUMA node in {', '.join(unaligned)}: let "
             "the kubelet align pods (topologyManagerPolicy single-numa-node, static CPU manager) "
             "and give the role equal integer CPU requests and limits",
         )
     if any(value < 0 for value in signals.numa_by_pod.values()):
         return draft("Unknown", "NoDevice", "engines have no device with a NUMA node to align with")
-    return draft("True", "Aligned", "CPUs and memory are on the NUMA node of the GPU in every pod")
+    return draft("True", "Aligned", "CPUs and memory of every pod are on one NUMA node")
 
 
 def _transport(od: OasisDeployment, signals: Signals) -> Draft:

@@ -149,3 +149,16 @@ def test_the_first_part_that_is_not_ready_says_why() -> None:
     found = ready_condition([broken, router_condition(None, [])])
     assert (found.status, found.reason) == ("False", "Unschedulable")
     assert found.message.startswith("PrefillReady: ")
+
+
+def test_a_part_that_somebody_must_act_on_says_more_than_one_that_only_needs_time() -> None:
+    starting = condition(NOT_READY, waiting_pod())
+    rejected = Draft("DecodeReady", "False", "ConfigurationRejected", "too small", alarming=True)
+    found = ready_condition([starting, rejected, router_condition(None, [])])
+    assert (found.reason, found.message) == ("ConfigurationRejected", "DecodeReady: too small")
+
+
+def test_one_pod_is_not_all_of_many() -> None:
+    assert condition(view()).message == "the prefill pod is ready"
+    two = view(wanted=2, ready=2, available=2, updated=2, total=2)
+    assert condition(two).message == "all 2 prefill pods are ready"

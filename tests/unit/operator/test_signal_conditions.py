@@ -116,3 +116,9 @@ def test_the_mode_is_that_of_most_steps(dense: float, mode: str) -> None:
 
 def test_the_hit_rate_has_two_digits() -> None:
     assert hit_rate(Signals(resident_ratio=0.9666)) == "0.97"
+
+
+def test_alignment_speaks_of_no_gpu_that_the_spec_does_not_have() -> None:
+    for value in (0.0, 1.0):
+        found = conditions(Signals(**(GOOD | {"numa_by_pod": {"a": value}})))["NUMAAligned"]
+        assert "GPU" not in found.message
