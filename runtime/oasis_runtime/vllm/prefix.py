@@ -49,6 +49,11 @@ def salt(request: Request, selection: SelectionConfig, block: int) -> int | None
     return None if budget.mode == "dense" else _APPROXIMATE + budget.selected
 
 
+def _salt_of(hashes: BlockHashList) -> int | None:
+    """What the connector gave a new request's hashes."""
+    return hashes.salt if isinstance(hashes, SaltedHashes) else None
+
+
 class _Lookup:
     """What a search for a cached prefix asks of vLLM's block pool: exact blocks as long as there
     are any, approximate ones from there on."""
@@ -111,12 +116,11 @@ class OasisAttentionManager(FullAttentionManager):
         dcp_world_size: int = 1,
         pcp_world_size: int = 1,
     ) -> tuple[tuple[list[KVCacheBlock], ...], int]:
-        salted = block_hashes.salt if isinstance(block_hashes, SaltedHashes) else None
         return super().find_longest_cache_hit(
             block_hashes,
             max_length,
             kv_cache_group_ids,
-            cast(BlockPool, _Lookup(block_pool, salted)),
+            cast(BlockPool, _Lookup(block_pool, _salt_of(block_hashes))),
             kv_cache_spec,
             drop_eagle_block,
             alignment_tokens,
@@ -142,7 +146,7 @@ class OasisAttentionManager(FullAttentionManager):
                 retention_interval,
                 replay_boundaries=replay_boundaries,
             )
-        group = salt(request, spec.selection, spec.block_size)
+        group = _salt_of(request.block_hashes)
         if exact == 0 or group is None:
             return
         done = self.num_cached_block.get(request.request_id, 0)
