@@ -113,11 +113,8 @@ class _Requests:
 
     rows: Rows
     lanes: int
-    tables: int
-    stride: int
-    sinks: int
-    window: int
-    lengths: int
+    blocks: tuple[int, int, int, int, int]
+    """Of tables with their stride, sinks, window and lengths, as every kernel takes them."""
 
     @staticmethod
     def of(rows: Rows) -> _Requests:
@@ -125,7 +122,7 @@ class _Requests:
             _address(array, np.int32)
             for array in (rows.lanes, rows.tables, rows.sinks, rows.window, rows.lengths)
         )
-        return _Requests(rows, lanes, tables, rows.tables.shape[1], sinks, window, lengths)
+        return _Requests(rows, lanes, (tables, rows.tables.shape[1], sinks, window, lengths))
 
 
 @dataclass(frozen=True)
@@ -248,11 +245,7 @@ class CpuKernels:
             self._ref,
             len(rows),
             r.lanes,
-            r.tables,
-            r.stride,
-            r.sinks,
-            r.window,
-            r.lengths,
+            *r.blocks,
             _address(old, np.uint8),
             step,
             moves.ctypes.data,
@@ -279,11 +272,7 @@ class CpuKernels:
                 layer,
                 len(rows),
                 r.lanes,
-                r.tables,
-                r.stride,
-                r.sinks,
-                r.window,
-                r.lengths,
+                *r.blocks,
                 width,
                 *table.outputs,
             )
@@ -312,11 +301,7 @@ class CpuKernels:
             r.lanes,
             _address(query, np.float32),
             softmax_scale,
-            r.tables,
-            r.stride,
-            r.sinks,
-            r.window,
-            r.lengths,
+            *r.blocks,
             *chosen.inputs,
             cap,
             step,
