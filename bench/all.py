@@ -28,7 +28,7 @@ def main() -> int:
     chosen = parser.parse_args().names or SCRIPTS
     if unknown := sorted(set(chosen) - set(SCRIPTS)):
         parser.error(f"no benchmark is named {unknown[0]!r}; there are {', '.join(SCRIPTS)}")
-    packages.install(packages.PURPOSES)
+    packages.install(["python"])
     folder = environment.make()
     environment.link(folder)
     python = str(environment.python(folder))
