@@ -16,7 +16,8 @@ class OperatorMetrics:
         ProcessCollector(registry=self.registry)
         self.reconciles = Counter(
             "oasis_operator_reconciles",
-            "Reconciles by result: ok, refused, terminating, throttled, unreachable, error.",
+            "Reconciles by result: ok, refused, terminating, throttled, conflict, unreachable, "
+            "error.",
             ["result"],
             registry=self.registry,
         )

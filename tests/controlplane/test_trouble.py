@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 
 from testbed import wait
 from tests.controlplane.operator_process import OperatorProcess
-from tests.controlplane.world import SECONDS, Manifest, World, fake, spec
+from tests.controlplane.world import OWNED, SECONDS, Manifest, World, fake, spec
 
 pytestmark = pytest.mark.usefixtures("operator")
 
@@ -167,19 +168,75 @@ def test_any_text_reaches_the_pod(world: World) -> None:
     assert pod["metadata"]["annotations"]["note"] == text
 
 
-def test_an_object_of_somebody_else_is_not_taken_over(world: World) -> None:
-    ports = [{"name": "http", "port": 1, "targetPort": 1}]
-    theirs = {
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": {"name": "chat-router"},
-        "spec": {"ports": ports, "selector": {"app": "theirs"}},
-    }
-    world.kubectl("create", "-f", "-", manifest=theirs)
+def theirs(kind: str, api_version: str, name: str, **content: Any) -> Manifest:
+    """An object that the user made, with a name that the operator needs."""
+    metadata = {"name": name, "labels": {"app": "theirs"}}
+    return {"apiVersion": api_version, "kind": kind, "metadata": metadata, **content}
+
+
+def test_objects_of_somebody_else_are_not_taken_over_and_not_deleted(world: World) -> None:
+    items = [
+        theirs("Service", "v1", "chat-decode", spec={"ports": [{"port": 1}]}),
+        theirs("ServiceAccount", "v1", "chat-router"),
+        theirs("PodDisruptionBudget", "policy/v1", "chat-prefill", spec={"maxUnavailable": 1}),
+    ]
+    for item in items:
+        world.kubectl("create", "-f", "-", manifest=item)
+
+    def untouched() -> None:
+        for item in items:
+            found = world.get(item["kind"], item["metadata"]["name"])
+            assert found["metadata"]["labels"] == {"app": "theirs"}
+            assert "ownerReferences" not in found["metadata"]
+            assert {entry["manager"] for entry in found["metadata"]["managedFields"]} <= {
+                "kubectl-create",
+                "kube-controller-manager",
+            }
+
     world.apply("chat", spec())
-    found = world.until_condition("chat", "Ready", "False", "ApplyRefused")
+    found = world.until_condition("chat", "Ready", "False", "NameTaken")
+    told = "PodDisruptionBudget chat-prefill, Service chat-decode, ServiceAccount chat-router"
+    assert told in found["message"]
+    told_by_event(world, "delete or rename them, or rename the OasisDeployment")
+    # The rest is there, but for what would run with the account.
+    world.until_condition("chat", "DecodeReady", "True")
+    assert world.condition("chat", "RouterReady")["reason"] == "Creating"
+    world.kubectl("delete", "odep", "chat")
+    wait.until(lambda: not world.owned(OWNED, "chat"), "the end of what it owned", SECONDS)
+    untouched()
+
+
+def test_a_name_that_somebody_else_gives_up_is_used(world: World) -> None:
+    ports = [{"name": "http", "port": 1}]
+    world.kubectl(
+        "create",
+        "-f",
+        "-",
+        manifest=theirs("Service", "v1", "chat-router", spec={"ports": ports}),
+    )
+    world.apply("chat", spec())
+    found = world.until_condition("chat", "Ready", "False", "NameTaken")
+    assert "Service chat-router; delete or rename it" in found["message"]
+    world.kubectl("delete", "service", "chat-router")
+    world.until_ready("chat")
+
+
+def test_what_an_earlier_namesake_left_is_waited_for(world: World) -> None:
+    def hold(finalizers: list[str] | None) -> None:
+        patch = json.dumps({"metadata": {"finalizers": finalizers}})
+        world.kubectl("patch", "service", "chat-router", "--type=merge", "-p", patch)
+
+    world.apply("chat", spec())
+    wait.until(lambda: bool(world.get("service", "chat-router")), "the Service", SECONDS)
+    before = world.get("service", "chat-router")["metadata"]["uid"]
+    hold(["test.oasiskv.io/hold"])
+    world.kubectl("delete", "odep", "chat")
+    world.apply("chat", spec())
+    found = world.until_condition("chat", "Ready", "False", "WaitingForDeletion")
     assert "Service chat-router" in found["message"]
-    assert world.get("service", "chat-router")["spec"]["selector"] == {"app": "theirs"}
+    hold(None)
+    world.until_ready("chat")
+    assert world.get("service", "chat-router")["metadata"]["uid"] != before
 
 
 def test_one_broken_deployment_does_not_hold_up_another(world: World) -> None:

@@ -11,6 +11,8 @@ import kopf
 
 from oasis_operator.cluster.errors import (
     ApiError,
+    ConflictError,
+    MissingError,
     NamespaceTerminatingError,
     RefusedError,
     TooManyRequestsError,
@@ -131,6 +133,10 @@ class Controller:
         except TooManyRequestsError as error:
             queue.failed(key, error.retry_after)
             return "throttled"
+        except (ConflictError, MissingError) as error:
+            log.info("changed meanwhile: %s", error)
+            queue.failed(key)
+            return "conflict"
         except UnreachableError as error:
             log.warning("%s", error)
             queue.failed(key)

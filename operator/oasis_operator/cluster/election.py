@@ -9,10 +9,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
-from oasis_operator.cluster.errors import ApiError
+from oasis_operator.cluster.errors import ApiError, MissingError
 from oasis_operator.cluster.kinds import LEASE
 from oasis_operator.cluster.limiter import Priority
 from oasis_operator.cluster.server import ApiServer
@@ -103,11 +104,8 @@ class Election:
         return False
 
     async def _read(self) -> Manifest:
-        try:
+        with suppress(MissingError):
             return await self._server.get(LEASE, self._namespace, LEASE_NAME)
-        except ApiError as error:
-            if error.status != 404:
-                raise
         empty: Manifest = {
             "apiVersion": LEASE.api_version,
             "kind": LEASE.kind,

@@ -31,6 +31,20 @@ class UnreachableError(ApiError):
         super().__init__(0, message)
 
 
+class ConflictError(ApiError):
+    """What has the name is not what the request was made for, or not any more: look again."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(409, message)
+
+
+class MissingError(ApiError):
+    """The object is not there, or its namespace is not."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(404, message)
+
+
 class NamespaceTerminatingError(ApiError):
     """The namespace is being deleted, and everything in it will be gone soon."""
 

@@ -13,10 +13,11 @@ from oasis_operator.api.crd import KIND
 from oasis_operator.api.definition import API_VERSION
 from oasis_operator.api.resource import InvalidSpecError, OasisDeployment
 from oasis_operator.api.status import Status
+from oasis_operator.cluster.applier import Applier
 from oasis_operator.cluster.devices import Devices
-from oasis_operator.cluster.errors import RefusedError
+from oasis_operator.cluster.errors import ConflictError, MissingError, RefusedError
 from oasis_operator.cluster.events import alarm, decision_event
-from oasis_operator.cluster.kinds import CHILD_BY_KIND, EVENT, OASIS_DEPLOYMENT
+from oasis_operator.cluster.kinds import EVENT, OASIS_DEPLOYMENT
 from oasis_operator.cluster.queue import Key
 from oasis_operator.cluster.scale_targets import ScaleTargets
 from oasis_operator.cluster.scaler import Scaled, Scaler
@@ -36,8 +37,8 @@ from oasis_operator.desired.revision_state import goal_of
 from oasis_operator.desired.rollout import decide_rollout
 from oasis_operator.reconcile.conditions import READY, Draft, newly_alarming
 from oasis_operator.reconcile.decisions import Decision, decisions
-from oasis_operator.reconcile.dropped import dropped
-from oasis_operator.reconcile.observed import ObjectKey, Observed
+from oasis_operator.reconcile.observed import Identity, Observed
+from oasis_operator.reconcile.ownership import Obstacle, with_obstacles
 from oasis_operator.reconcile.pause import paused
 from oasis_operator.reconcile.placement_condition import UNSCHEDULABLE, withheld
 from oasis_operator.reconcile.plan import plan
@@ -81,6 +82,7 @@ class Reconciler:
         self._prometheus = prometheus
         self._devices = devices
         self._scaler = scaler
+        self._applier = Applier(server, store)
         self._targets = ScaleTargets(server, store)
         self._defaults = defaults
         self._now = now
@@ -112,7 +114,8 @@ class Reconciler:
             # In a large cluster this calculates for a second, and the lease must be renewed.
             placed = await asyncio.to_thread(placements, od, found, observed.proven_allocation())
             wanted = self._wanted(od, observed, placed)
-            await self._apply(key, wanted, observed)
+            todo = plan(wanted.objects, wanted.rollout, observed.objects)
+            obstacles = await self._applier.carry_out(key, od.uid, todo, observed)
         except InvalidSpecError as error:
             await self._report_failure(body, failed("InvalidSpec", str(error)))
             return None
@@ -122,7 +125,7 @@ class Reconciler:
         except RefusedError as error:
             await self._report_failure(body, failed("ApplyRefused", str(error)))
             raise
-        return await self._report(key, scaled, wanted, placed)
+        return await self._report(key, scaled, wanted, placed, obstacles)
 
     async def _inventory(self, od: OasisDeployment, observed: Observed) -> Inventory | None:
         if not needs_inventory(od):
@@ -154,41 +157,13 @@ class Reconciler:
             or self._defaults.router,
         )
 
-    async def _apply(self, key: Key, wanted: Desired, observed: Observed) -> None:
-        todo = plan(wanted.objects, wanted.rollout, observed.objects)
-        lost = []
-        for manifest in todo.apply:
-            name = ObjectKey.of(manifest)
-            try:
-                live = await self._server.apply(
-                    CHILD_BY_KIND[name.kind], manifest, force=name in observed.objects
-                )
-            except RefusedError as error:
-                raise RefusedError(error.status, f"{name.kind} {name.name}: {error.message}") from (
-                    error
-                )
-            self._store.keep_object(live)
-            log.info("applied %s %s", name.kind, name.name)
-            fields = dropped(manifest, live)
-            if fields:
-                told = ", ".join(fields)
-                lost.append(f"{name.kind} {name.name}: the API server did not keep {told}")
-        for name, replicas in todo.scale.items():
-            kind = CHILD_BY_KIND[name.kind]
-            live = await self._server.scale(kind, key.namespace, name.name, replicas)
-            self._store.keep_object(live)
-            log.info("scaled %s %s to %d", name.kind, name.name, replicas)
-        for name in todo.delete:
-            await self._server.delete(CHILD_BY_KIND[name.kind], key.namespace, name.name)
-            self._store.forget_object(key, name)
-            log.info("deleted %s %s", name.kind, name.name)
-        if lost:
-            raise RefusedError(
-                422, f"{'; '.join(lost)}: its feature may be off, or a webhook changes it"
-            )
-
     async def _report(
-        self, key: Key, scaled: Scaled, wanted: Desired, placed: Placements
+        self,
+        key: Key,
+        scaled: Scaled,
+        wanted: Desired,
+        placed: Placements,
+        obstacles: tuple[Obstacle, ...],
     ) -> float | None:
         od, body = scaled.od, self._store.resource(key)
         if body is None:
@@ -199,7 +174,9 @@ class Reconciler:
         signals = await self._prometheus.signals(od)
         complaints = await self._complaints(od, wanted, observed)
         now = self._now()
-        drafts = judge(od, wanted.rollout, observed, signals, complaints, placed, now)
+        drafts = with_obstacles(
+            judge(od, wanted.rollout, observed, signals, complaints, placed, now), obstacles
+        )
         drafts += [scaled.condition] if scaled.condition else []
         before = _status(body)
         after = status_of(od, wanted.rollout, observed, signals, drafts, placed, before, _text(now))
@@ -255,22 +232,27 @@ class Reconciler:
             log.info("%s: %s", event["reason"], event["message"])
             try:
                 await self._server.create(EVENT, event)
+            except ConflictError:
+                pass  # Told already.
             except RefusedError as error:
-                # 409: told already. Anything else, such as a quota, must not hide the status.
-                if error.status != 409:
-                    log.warning("no Event: %s", error)
+                # A quota, for example. It must not hide the status.
+                log.warning("no Event: %s", error)
         if same_status(before, after):
             return
-        written = await self._server.apply_status(
-            OASIS_DEPLOYMENT,
-            {
-                "apiVersion": API_VERSION,
-                "kind": KIND,
-                "metadata": {"name": metadata["name"], "namespace": metadata["namespace"]},
-                "status": status_body(after),
-            },
-        )
-        self._store.keep_resource(written)
+        try:
+            written = await self._server.apply_status(
+                OASIS_DEPLOYMENT,
+                {
+                    "apiVersion": API_VERSION,
+                    "kind": KIND,
+                    "metadata": Identity.of(body).metadata,
+                    "status": status_body(after),
+                },
+            )
+        except (MissingError, ConflictError):
+            log.info("deleted before its status was written")
+        else:
+            self._store.keep_resource(written)
 
 
 def _status(body: Manifest) -> Status:

@@ -24,7 +24,7 @@ class ScaleTargets:
         for target in scale_targets(observed):
             if target.replicas is None:
                 live = await self._server.scale(
-                    OASIS_ROLE, target.namespace, target.name, replicas[target.component]
+                    OASIS_ROLE, target.identity, replicas[target.component]
                 )
                 self._store.keep_object(live)
             if target.status != target.wanted_status:
@@ -36,6 +36,6 @@ def _status(target: TargetState) -> dict[str, Any]:
     return {
         "apiVersion": OASIS_ROLE.api_version,
         "kind": OASIS_ROLE.kind,
-        "metadata": {"name": target.name, "namespace": target.namespace},
+        "metadata": target.identity.metadata,
         "status": target.wanted_status,
     }

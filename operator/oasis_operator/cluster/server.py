@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import aiohttp
@@ -13,6 +13,8 @@ from kubernetes.aio import client, config
 
 from oasis_operator.cluster.errors import (
     ApiError,
+    ConflictError,
+    MissingError,
     NamespaceTerminatingError,
     RefusedError,
     TooManyRequestsError,
@@ -23,6 +25,7 @@ from oasis_operator.cluster.limiter import Limiter, Priority
 from oasis_operator.cluster.yaml_body import yaml_body
 from oasis_operator.desired.metadata import Manifest
 from oasis_operator.metrics import OperatorMetrics
+from oasis_operator.reconcile.observed import Identity
 
 REQUEST_TIMEOUT_SECONDS = 10.0
 METADATA_ONLY = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
@@ -33,7 +36,10 @@ MISTYPED = "failed to create typed patch object"
 FIELD_MANAGER = "oasiskv-operator"
 # Of its own, so that applying the spec never takes the status away, and the other way round.
 STATUS_MANAGER = "oasiskv-operator-status"
-_REFUSALS = frozenset({400, 403, 409, 413, 422})
+NO_OBJECTS_VERSION = "1"
+"""A resourceVersion that no object has: an apply with it makes one, or changes none. The server
+compares it with that of the object that is there, and where none is it has nothing to compare."""
+_REFUSALS = frozenset({400, 403, 413, 422})
 
 
 class ApiServer:
@@ -46,28 +52,37 @@ class ApiServer:
         self._limiter = limiter
         self._metrics = metrics
 
-    async def apply(self, kind: ResourceKind, body: Manifest, *, force: bool) -> Manifest:
-        """Server-side apply.
+    async def apply(self, kind: ResourceKind, body: Manifest, uid: str | None) -> Manifest:
+        """Server-side apply, to one object and no other of its name.
 
         Args:
             kind: kind of ``body``.
-            body: every field that the operator wants to own, and no others.
-            force: take fields from other managers; without it a foreign object of the same
-                name is refused.
+            body: every field that the operator wants to own, and no others. It takes them from
+                other managers.
+            uid: of the object to change; ``None``: there is none, and it is made.
+
+        Raises:
+            ConflictError: another object has the name, or none has it. Nothing was changed.
         """
         metadata = body["metadata"]
+        only = {"resourceVersion": NO_OBJECTS_VERSION} if uid is None else {"uid": uid}
         await self._limiter.take(Priority.SPEC)
         self._metrics.wrote(kind.kind, "apply")
         return await self._request(
             "PATCH",
             kind.path(metadata["namespace"], metadata["name"]),
-            body,
-            {"fieldManager": FIELD_MANAGER, "force": str(force).lower()},
+            body | {"metadata": metadata | only},
+            {"fieldManager": FIELD_MANAGER, "force": "true"},
             content=APPLY,
         )
 
     async def apply_status(self, kind: ResourceKind, body: Manifest) -> Manifest:
-        """Server-side apply of the status alone."""
+        """Server-side apply of the status alone.
+
+        Raises:
+            MissingError: there is no such object.
+            ConflictError: the object is not the one with the uid in ``body``.
+        """
         metadata = body["metadata"]
         await self._limiter.take(Priority.STATUS)
         self._metrics.wrote(kind.kind, "status")
@@ -79,34 +94,46 @@ class ApiServer:
             content=APPLY,
         )
 
-    async def scale(self, kind: ResourceKind, namespace: str, name: str, replicas: int) -> Manifest:
-        """Changes the replicas alone, of an object whose other fields are not known any more."""
+    async def scale(self, kind: ResourceKind, target: Identity, replicas: int) -> Manifest:
+        """Changes the replicas alone, of an object whose other fields are not known any more.
+
+        Args:
+            kind: kind of the object.
+            target: the object.
+            replicas: pods that it is to have.
+
+        Raises:
+            MissingError: the object is gone.
+            ConflictError: another one has its name.
+        """
         await self._limiter.take(Priority.SPEC)
         self._metrics.wrote(kind.kind, "scale")
         return await self._request(
             "PATCH",
-            kind.path(namespace, name),
-            {"spec": {"replicas": replicas}},
+            kind.path(target.namespace, target.name),
+            {"metadata": {"uid": target.uid}, "spec": {"replicas": replicas}},
             {"fieldManager": FIELD_MANAGER},
             content="application/merge-patch+json",
         )
 
-    async def delete(self, kind: ResourceKind, namespace: str, name: str) -> None:
-        """Deletes with dependents in the background; what is gone already is fine."""
+    async def delete(self, kind: ResourceKind, target: Identity) -> None:
+        """Deletes with dependents in the background. What is gone already is fine, and another
+        object of that name stays."""
         await self._limiter.take(Priority.SPEC)
         self._metrics.wrote(kind.kind, "delete")
-        try:
-            await self._request(
-                "DELETE", kind.path(namespace, name), None, {"propagationPolicy": "Background"}
-            )
-        except ApiError as error:
-            if error.status != 404:
-                raise
+        options = {
+            "apiVersion": "v1",
+            "kind": "DeleteOptions",
+            "propagationPolicy": "Background",
+            "preconditions": {"uid": target.uid},
+        }
+        with suppress(MissingError, ConflictError):
+            await self._request("DELETE", kind.path(target.namespace, target.name), options, {})
 
     async def create(
         self, kind: ResourceKind, body: Manifest, priority: Priority = Priority.STATUS
     ) -> Manifest:
-        """Creates; an object of that name that exists is a :class:`RefusedError` with 409."""
+        """Creates; an object of that name that exists is a :class:`ConflictError`."""
         await self._limiter.take(priority)
         self._metrics.wrote(kind.kind, "create")
         return await self._request("POST", kind.path(body["metadata"]["namespace"]), body, {})
@@ -120,6 +147,16 @@ class ApiServer:
 
     async def get(self, kind: ResourceKind, namespace: str, name: str) -> Manifest:
         return await self._request("GET", kind.path(namespace, name), None, {})
+
+    async def find(self, kind: ResourceKind, namespace: str, name: str) -> Manifest | None:
+        """The object of that name, whoever made it; ``None`` if there is none.
+
+        By a list, which is all that the operator may do to most kinds.
+        """
+        found = await self.list_in(kind, namespace, f"metadata.name={name}")
+        # The API server leaves apiVersion and kind out of the items of a list.
+        typed = {"apiVersion": kind.api_version, "kind": kind.kind}
+        return next(({**body, **typed} for body in found), None)
 
     async def list_in(
         self, kind: ResourceKind, namespace: str, field_selector: str
@@ -147,10 +184,8 @@ class ApiServer:
         """Whether the API server knows the kind."""
         try:
             answer = await self._request("GET", f"/apis/{kind.api_version}", None, {})
-        except ApiError as error:
-            if error.status == 404:
-                return False
-            raise
+        except MissingError:
+            return False
         return any(resource["name"] == kind.plural for resource in answer["resources"])
 
     async def _request(
@@ -186,7 +221,7 @@ class ApiServer:
         raise self._error(answer.status, answer.headers.get("Retry-After", ""), content_bytes)
 
     def _error(self, status: int, retry_after: str, content: bytes) -> ApiError:
-        message, causes = _told(content)
+        message, causes, fields = _told(content)
         if status == 429:
             delay = float(retry_after) if retry_after.isdigit() else 1.0
             self._limiter.pause(delay)
@@ -194,21 +229,29 @@ class ApiServer:
             return TooManyRequestsError(message, delay)
         if "NamespaceTerminating" in causes:
             return NamespaceTerminatingError(message)
+        if status == 404:
+            return MissingError(message)
+        # An apply to an object with another uid would change a field that cannot be changed.
+        if status == 409 or fields == {"metadata.uid"}:
+            return ConflictError(message)
         if status in _REFUSALS or message.startswith(MISTYPED):
             return RefusedError(status, message)
         return ApiError(status, message)
 
 
-def _told(content: bytes) -> tuple[str, frozenset[str]]:
-    """Message and causes of a ``Status``; the raw answer where it is none, as a proxy's."""
+def _told(content: bytes) -> tuple[str, frozenset[str], frozenset[str]]:
+    """Message of a ``Status``, reasons of its causes, and the fields that they are about; the raw
+    answer where it is none, as a proxy's."""
     try:
         body: Any = json.loads(content)
     except ValueError:
         body = None
     if not isinstance(body, dict):
-        return content.decode(errors="replace")[:500], frozenset()
+        return content.decode(errors="replace")[:500], frozenset(), frozenset()
     causes = (body.get("details") or {}).get("causes") or []
-    return str(body.get("message", body)), frozenset(cause.get("reason", "") for cause in causes)
+    reasons = frozenset(cause.get("reason", "") for cause in causes)
+    fields = frozenset(cause.get("field", "") for cause in causes)
+    return str(body.get("message", body)), reasons, fields
 
 
 @asynccontextmanager

@@ -10,6 +10,7 @@ from typing import Any
 from oasis_operator.cluster.queue import Key
 from oasis_operator.desired.metadata import DEPLOYMENT_LABEL, Manifest
 from oasis_operator.reconcile.observed import ObjectKey, Observed
+from oasis_operator.reconcile.ownership import controlled_by
 from oasis_operator.reconcile.pods import PodView
 
 
@@ -62,7 +63,7 @@ class Store:
     def observed(self, key: Key, uid: str) -> Observed:
         """The objects that the OasisDeployment with ``uid`` controls, and its pods."""
         bodies = {name: stored.body() for name, stored in self._objects.get(key, {}).items()}
-        owned = {name: body for name, body in bodies.items() if _controlled_by(body, uid)}
+        owned = {name: body for name, body in bodies.items() if controlled_by(body, uid)}
         return Observed(owned, tuple(pod.view for pod in self._pods.get(key, {}).values()))
 
     def keep_resource(self, body: Mapping[str, Any]) -> Key:
@@ -172,8 +173,3 @@ def _owner(body: Mapping[str, Any]) -> Key:
 
 def _version(body: Mapping[str, Any]) -> int:
     return int(body["metadata"]["resourceVersion"])
-
-
-def _controlled_by(body: Manifest, uid: str) -> bool:
-    references: Iterable[Mapping[str, Any]] = body["metadata"].get("ownerReferences") or ()
-    return any(item["uid"] == uid and item.get("controller") for item in references)

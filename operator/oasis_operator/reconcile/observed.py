@@ -32,6 +32,25 @@ class ObjectKey(NamedTuple):
 
 
 @dataclass(frozen=True)
+class Identity:
+    """One object for ever: another one that gets its name later has another uid."""
+
+    namespace: str
+    name: str
+    uid: str
+
+    @classmethod
+    def of(cls, body: Mapping[str, Any]) -> Identity:
+        metadata = body["metadata"]
+        return cls(metadata["namespace"], metadata["name"], metadata["uid"])
+
+    @property
+    def metadata(self) -> Manifest:
+        """As a request says it that is meant for this object alone."""
+        return {"namespace": self.namespace, "name": self.name, "uid": self.uid}
+
+
+@dataclass(frozen=True)
 class DeploymentView:
     """Progress of one Deployment, as far as its controller has seen the latest spec."""
 

@@ -19,7 +19,7 @@ from oasis_operator.desired.metadata import (
 )
 from oasis_operator.reconcile.conditions import SCALING_ACTIVE, Draft
 from oasis_operator.reconcile.decisions import Decision
-from oasis_operator.reconcile.observed import Observed
+from oasis_operator.reconcile.observed import Identity, Observed
 from oasis_operator.reconcile.scaling_spec import Replicas, replicas_of
 from oasis_operator.signals.fleet import RolePods
 from oasis_operator.signals.prometheus import NoSignals
@@ -59,8 +59,7 @@ def external_replicas(od: OasisDeployment, observed: Observed) -> Replicas:
 class TargetState:
     """One OasisRole as it is, and the status that it should have."""
 
-    namespace: str
-    name: str
+    identity: Identity
     component: str
     replicas: int | None
     """What is asked for; ``None`` until the first number is written."""
@@ -85,8 +84,7 @@ def scale_targets(observed: Observed) -> tuple[TargetState, ...]:
         }
         found.append(
             TargetState(
-                namespace=body["metadata"]["namespace"],
-                name=key.name,
+                identity=Identity.of(body),
                 component=component,
                 replicas=(body.get("spec") or {}).get("replicas"),
                 status=body.get("status") or {},

@@ -1,0 +1,105 @@
+"""Carries out a plan: what the OasisDeployment controls is written, and nothing else."""
+
+from __future__ import annotations
+
+import logging
+
+from oasis_operator.cluster.errors import ConflictError, RefusedError
+from oasis_operator.cluster.kinds import CHILD_BY_KIND
+from oasis_operator.cluster.queue import Key
+from oasis_operator.cluster.server import ApiServer
+from oasis_operator.cluster.store import Store
+from oasis_operator.desired.metadata import Manifest
+from oasis_operator.reconcile.dropped import dropped
+from oasis_operator.reconcile.observed import Identity, ObjectKey, Observed
+from oasis_operator.reconcile.ownership import Obstacle, controlled_by, needs
+from oasis_operator.reconcile.plan import Plan
+
+ATTEMPTS = 3
+"""To write an object that others make and delete in the same moment, before a new pass."""
+
+log = logging.getLogger(__name__)
+
+
+class Applier:
+    """Tells the store what the API server answers."""
+
+    def __init__(self, server: ApiServer, store: Store) -> None:
+        self._server = server
+        self._store = store
+
+    async def carry_out(
+        self, key: Key, uid: str, todo: Plan, observed: Observed
+    ) -> tuple[Obstacle, ...]:
+        """Does all of the plan that can be done.
+
+        Args:
+            key: the OasisDeployment.
+            uid: its uid.
+            todo: what to do.
+            observed: the objects that the plan was made from.
+
+        Returns:
+            Objects of others that have names of the plan's. They are as they were, and what needs
+            them is not written.
+
+        Raises:
+            RefusedError: the API server refuses an object, or does not keep all of it.
+            ApiError: the plan is not finished; another one is needed.
+        """
+        obstacles: dict[ObjectKey, Obstacle] = {}
+        lost, held = [], set[ObjectKey]()
+        for manifest in todo.apply:
+            name = ObjectKey.of(manifest)
+            if needs(manifest) & (obstacles.keys() | held):
+                held.add(name)
+                continue
+            found = await self._written(key, uid, manifest, observed)
+            if isinstance(found, Obstacle):
+                obstacles[name] = found
+                continue
+            self._store.keep_object(found)
+            log.info("applied %s %s", name.kind, name.name)
+            fields = dropped(manifest, found)
+            if fields:
+                told = ", ".join(fields)
+                lost.append(f"{name.kind} {name.name}: the API server did not keep {told}")
+        # Pods make room for others, and these cannot come.
+        if not any(name.kind == "Deployment" for name in held):
+            await self._scale_and_delete(key, todo, observed)
+        if lost:
+            raise RefusedError(
+                422, f"{'; '.join(lost)}: its feature may be off, or a webhook changes it"
+            )
+        return tuple(obstacles.values())
+
+    async def _scale_and_delete(self, key: Key, todo: Plan, observed: Observed) -> None:
+        for name, replicas in todo.scale.items():
+            target = Identity.of(observed.objects[name])
+            live = await self._server.scale(CHILD_BY_KIND[name.kind], target, replicas)
+            self._store.keep_object(live)
+            log.info("scaled %s %s to %d", name.kind, name.name, replicas)
+        for name in todo.delete:
+            target = Identity.of(observed.objects[name])
+            await self._server.delete(CHILD_BY_KIND[name.kind], target)
+            self._store.forget_object(key, name)
+            log.info("deleted %s %s", name.kind, name.name)
+
+    async def _written(
+        self, key: Key, uid: str, manifest: Manifest, observed: Observed
+    ) -> Manifest | Obstacle:
+        """The object after it was made or changed, or what has its name."""
+        name = ObjectKey.of(manifest)
+        kind, known = CHILD_BY_KIND[name.kind], observed.objects.get(name)
+        for _ in range(ATTEMPTS):
+            try:
+                known_uid = known["metadata"]["uid"] if known else None
+                return await self._server.apply(kind, manifest, known_uid)
+            except RefusedError as error:
+                told = f"{name.kind} {name.name}: {error.message}"
+                raise RefusedError(error.status, told) from error
+            except ConflictError:
+                known = await self._server.find(kind, key.namespace, name.name)
+            if known is not None and not controlled_by(known, uid):
+                return Obstacle.of(known, key.name, uid)
+        raise ConflictError(f"{name.kind} {name.name}: others make and delete it again and again")
