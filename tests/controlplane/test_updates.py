@@ -207,6 +207,52 @@ def test_what_concerns_no_pod_starts_none_anew(world: World) -> None:
     assert before < staying(of(world, old))
 
 
+def content(world: World, name: str) -> dict[str, str]:
+    """What the objects of an OasisDeployment say, in words without its name."""
+    out = {}
+    for item in world.owned(f"{OWNED},oasisroles", name):
+        parts = {key: item[key] for key in ("spec", "data", "rules", "subjects") if key in item}
+        for allocated in ("clusterIP", "clusterIPs"):
+            parts.get("spec", {}).pop(allocated, None)
+        labels = item["metadata"]["labels"]
+        known = f"{item['kind']}/{item['metadata']['name'].replace(name, 'NAME')}"
+        out[known] = json.dumps([labels, parts], sort_keys=True).replace(name, "NAME")
+    return out
+
+
+def test_fields_that_are_taken_back_leave_nothing_of_what_they_did(world: World) -> None:
+    said = {
+        "image": "runtime:mine",
+        "servedModelName": "mine",
+        "engine": {"maxNumSeqs": 4},
+        "kv": NEXT,
+        "decode": {"replicas": 2, "podTemplate": {"metadata": {"annotations": {"a": "b"}}}},
+        "prefill": {"replicas": 2, "resources": {"requests": {"cpu": "1"}}},
+        "router": {
+            "image": "router:mine",
+            "replicas": 2,
+            "policy": "random",
+            "nodeSelector": {"kubernetes.io/os": "linux"},
+            "resources": {"limits": {"memory": "1Gi"}},
+        },
+        "security": {"networkPolicy": False, "imagePullSecrets": ["mine"]},
+        "updates": {"maxUnavailable": 1, "drainSeconds": 5},
+        "autoscaling": {"owner": "external"},
+    }
+    old = ready(world, **said)
+    new = ready(world)
+    until_gone(world, old)
+    world.apply("twin", spec())
+    world.until_ready("twin")
+    assert target(world) == new
+    wait.until(
+        lambda: content(world, "chat").keys() == content(world, "twin").keys(), "rest", SECONDS
+    )
+    assert content(world, "chat") == content(world, "twin")
+    (pod,) = world.pods("chat", "decode")
+    assert pod["spec"]["containers"][0]["image"] == "runtime:test"
+
+
 def test_deleting_it_in_the_middle_of_an_update_removes_everything(world: World) -> None:
     ready(world)
     world.apply("chat", spec(kv=NEXT, prefill=fake("never-ready")))

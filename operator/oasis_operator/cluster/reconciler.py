@@ -25,7 +25,7 @@ from oasis_operator.cluster.server import ApiServer
 from oasis_operator.cluster.store import Store
 from oasis_operator.desired.build import Desired, Images, desired
 from oasis_operator.desired.limits import UNBOUNDED, limits_of
-from oasis_operator.desired.metadata import Component, Manifest
+from oasis_operator.desired.metadata import Manifest
 from oasis_operator.desired.override import OverrideError
 from oasis_operator.desired.placement import (
     Placements,
@@ -37,6 +37,7 @@ from oasis_operator.desired.revision_state import goal_of
 from oasis_operator.desired.rollout import decide_rollout
 from oasis_operator.reconcile.conditions import READY, Draft, newly_alarming
 from oasis_operator.reconcile.decisions import Decision, decisions
+from oasis_operator.reconcile.images import images
 from oasis_operator.reconcile.observed import Identity, Observed
 from oasis_operator.reconcile.ownership import Obstacle, with_obstacles
 from oasis_operator.reconcile.pause import paused
@@ -139,23 +140,13 @@ class Reconciler:
         limits = UNBOUNDED if hopeless else limits_of(od)
         wanted = desired(
             od,
-            self._images(od, observed),
+            images(od, observed, self._defaults),
             lambda revision: decide_rollout(
                 goal_of(od, revision), observed.selected(), observed.revisions(), limits
             ),
             placed,
         )
         return paused(withheld(wanted, placed, observed), observed, self._now())
-
-    def _images(self, od: OasisDeployment, observed: Observed) -> Images:
-        return Images(
-            engine=od.spec.image
-            or observed.proven_image(Component.DECODE)
-            or self._defaults.engine,
-            router=od.spec.router.image
-            or observed.proven_image(Component.ROUTER)
-            or self._defaults.router,
-        )
 
     async def _report(
         self,

@@ -7,12 +7,13 @@ template that was made from the same inputs stays as it is.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from oasis_operator.api.resource import OasisDeployment
 from oasis_operator.desired.devices import AllocationMode
 from oasis_operator.desired.metadata import (
+    FROM_SPEC_ANNOTATION,
     INPUTS_ANNOTATION,
     TEMPLATE_ANNOTATION,
     Component,
@@ -51,13 +52,22 @@ def revision_of(od: OasisDeployment, image: str, modes: Mapping[Component, Alloc
     return content_hash({"spec": spec, "image": image, **({"dra": claimed} if claimed else {})})
 
 
-def with_inputs(deployment: Manifest, inputs: Any) -> Manifest:
-    """The Deployment with hashes of ``inputs`` and of its template."""
-    hashes = {
+def with_inputs(deployment: Manifest, inputs: Any, from_spec: Iterable[str]) -> Manifest:
+    """The Deployment with hashes of ``inputs`` and of its template.
+
+    Args:
+        deployment: without annotations.
+        inputs: what its template follows from.
+        from_spec: what the spec says and the operator would choose otherwise.
+    """
+    annotations = {
         INPUTS_ANNOTATION: content_hash(inputs),
         TEMPLATE_ANNOTATION: content_hash(deployment["spec"]["template"]),
     }
-    return deployment | {"metadata": deployment["metadata"] | {"annotations": hashes}}
+    told = ",".join(sorted(from_spec))
+    if told:
+        annotations[FROM_SPEC_ANNOTATION] = told
+    return deployment | {"metadata": deployment["metadata"] | {"annotations": annotations}}
 
 
 def as_it_was_made(wanted: Manifest, live: Manifest) -> Manifest:

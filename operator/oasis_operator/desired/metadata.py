@@ -23,6 +23,12 @@ TEMPLATE_ANNOTATION = f"{GROUP}/template-hash"
 WANTED_ANNOTATION = f"{GROUP}/wanted-replicas"
 """On a Deployment that has fewer replicas for the moment than its role asks for."""
 
+FROM_SPEC_ANNOTATION = f"{GROUP}/from-spec"
+"""On a Deployment: which of the things that the operator chooses where the spec says nothing were
+said by the spec. They are no reason to stay with them when it says them no more."""
+IMAGE, ALLOCATION = "image", "allocation"
+"""Those things."""
+
 
 class Component(StrEnum):
     """What a pod is. An engine's component is the section of the spec that it comes from."""

@@ -8,6 +8,7 @@ from oasis_operator.api.resource import OasisDeployment
 from oasis_operator.desired.drain import router_grace_seconds, router_pre_stop
 from oasis_operator.desired.inputs import with_inputs
 from oasis_operator.desired.metadata import (
+    IMAGE,
     REVISION_LABEL,
     Component,
     Manifest,
@@ -98,7 +99,8 @@ def router_deployment(od: OasisDeployment, image: str, revision: str) -> Manifes
             },
         }
     }
-    return with_inputs(deployment, _inputs(od, image, revision))
+    from_spec = [IMAGE] if od.spec.router.image else []
+    return with_inputs(deployment, _inputs(od, image, revision), from_spec)
 
 
 def _inputs(od: OasisDeployment, image: str, revision: str) -> Any:

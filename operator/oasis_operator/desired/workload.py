@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from oasis_operator.api.resource import OasisDeployment
@@ -10,12 +11,15 @@ from oasis_operator.desired.config_map import CONFIG_VOLUME, config_map
 from oasis_operator.desired.engine_config import engine_config, engine_yaml
 from oasis_operator.desired.inputs import with_inputs
 from oasis_operator.desired.metadata import (
+    ALLOCATION,
+    IMAGE,
     REVISION_LABEL,
     Manifest,
     manifest,
     selector,
     workload_name,
 )
+from oasis_operator.desired.numa import numa_settings
 from oasis_operator.desired.placement import Placements
 from oasis_operator.desired.pod import engine_pod
 from oasis_operator.desired.roles import RolePlan, role_plans
@@ -69,5 +73,12 @@ def role_objects(
     }
     return [
         config_map(od, component, revision, name, content.config),
-        with_inputs(deployment, revision),
+        with_inputs(deployment, revision, _from_spec(od, content.role)),
     ]
+
+
+def _from_spec(od: OasisDeployment, role: RolePlan) -> Iterator[str]:
+    if od.spec.image:
+        yield IMAGE
+    if numa_settings(od, role).mode != "auto":
+        yield ALLOCATION

@@ -8,7 +8,10 @@ from typing import Any, NamedTuple
 
 from oasis_operator.desired.devices import CLAIM, AllocationMode
 from oasis_operator.desired.metadata import (
+    ALLOCATION,
     COMPONENT_LABEL,
+    FROM_SPEC_ANNOTATION,
+    IMAGE,
     REVISION_LABEL,
     WANTED_ANNOTATION,
     Component,
@@ -59,6 +62,8 @@ class DeploymentView:
     images: Mapping[str, str]
     allocation: AllocationMode | None
     """How its pods get their devices; ``None`` for pods without any."""
+    from_spec: frozenset[str]
+    """What of these the spec said that it was made from."""
     wanted: int
     ready: int
     available: int
@@ -84,6 +89,7 @@ class DeploymentView:
             component=Component(metadata["labels"][COMPONENT_LABEL]),
             images={item["name"]: item.get("image", "") for item in containers},
             allocation=_allocation(spec["template"]["spec"]),
+            from_spec=frozenset(annotations.get(FROM_SPEC_ANNOTATION, "").split(",")),
             wanted=int(annotations.get(WANTED_ANNOTATION, spec.get("replicas", 1))),
             ready=status.get("readyReplicas") or 0,
             available=status.get("availableReplicas") or 0,
@@ -152,7 +158,10 @@ class Observed:
         }
 
     def proven_allocation(self) -> dict[Component, AllocationMode]:
-        """How the serving pods of each role get their devices, once they were complete."""
+        """How the serving pods of each role get their devices, once they were complete.
+
+        As :meth:`proven_image`, not where a spec said how.
+        """
         serving = self.selected()
         return {
             view.component: view.allocation
@@ -161,17 +170,19 @@ class Observed:
             and view.component is not Component.ROUTER
             and view.established
             and view.allocation is not None
+            and ALLOCATION not in view.from_spec
         }
 
     def proven_image(self, component: Component) -> str | None:
         """Image that the serving pods of a component run, once they were complete with it.
 
         A spec without an image keeps it, so that an operator with another default changes no
-        pod; one that never worked is no reason to stay.
+        pod. One that never worked is no reason to stay, nor is one that a spec named: a spec that
+        names it no more gets what one gets that never did.
         """
         serving = self.selected()
         view = self.workload(serving, component) if serving is not None else None
-        if view is None or not view.established:
+        if view is None or not view.established or IMAGE in view.from_spec:
             return None
         name = ROUTER_CONTAINER if component is Component.ROUTER else ENGINE_CONTAINER
         return view.images.get(name)
