@@ -21,7 +21,7 @@ from testbed.controlplane.fakenodes import fake_node
 from testbed.problem import Problem
 from tests.controlplane import release
 from tests.controlplane.operator_process import NAMESPACE, OperatorProcess
-from tests.controlplane.world import SECONDS, Manifest, World, fake, spec
+from tests.controlplane.world import SECONDS, Manifest, World, fake, spec, waiting
 
 USER = f"system:serviceaccount:{NAMESPACE}:{release.NAME}"
 MACHINE = Machine("rights", gpus=[0], nics=[0], cpus=[0, 0])
@@ -154,6 +154,14 @@ def go_through_all(world: World, operator: OperatorProcess) -> None:
     world.apply("chat", spec(prefill=None, kv={"budgetTokens": 512}))
     world.until_condition("stuck", "DecodeReady", "False", "Unschedulable")
     world.until_condition("slow", "DecodeReady", "False", "Starting")
+    # What happens twice is told and counted.
+    pod = world.until_pod("slow", "decode")
+    for _ in range(2):
+        ended = {"terminated": {"exitCode": 1, "reason": "Error"}}
+        world.patch_pod_status(pod, waiting({"running": {}}, ended))
+        world.until_condition("slow", "DecodeReady", "False", "Crashed")
+        world.patch_pod_status(pod, waiting({"running": {}}))
+        world.until_condition("slow", "DecodeReady", "False", "Starting")
     world.until_ready("pinned")
     # More pods than the machine has devices for, and then claims of another content.
     world.apply("pinned", claiming(cpus=1, replicas=2))

@@ -11,7 +11,7 @@ import pytest
 
 from testbed import wait
 from tests.controlplane.operator_process import OperatorProcess
-from tests.controlplane.world import OWNED, SECONDS, Manifest, World, fake, spec
+from tests.controlplane.world import OWNED, SECONDS, Manifest, World, fake, spec, waiting
 
 pytestmark = pytest.mark.usefixtures("operator")
 
@@ -24,19 +24,6 @@ def told_by_event(world: World, text: str) -> None:
         f"an Event with {text!r}",
         SECONDS,
     )
-
-
-def waiting(state: Manifest, last: Manifest | None = None) -> Manifest:
-    container = {
-        "name": "engine",
-        "image": "runtime:test",
-        "imageID": "",
-        "ready": False,
-        "restartCount": 1,
-        "state": state,
-        "lastState": last or {},
-    }
-    return {"containerStatuses": [container]}
 
 
 def test_a_model_that_is_not_there_is_told_with_its_path(world: World) -> None:
@@ -60,6 +47,25 @@ def test_an_image_that_cannot_be_pulled_is_named(world: World) -> None:
     found = world.until_condition("chat", "DecodeReady", "False", "ImagePullFailed")
     assert "runtime:test" in found["message"]
     told_by_event(world, "runtime:test")
+
+
+def test_a_crash_is_told_with_where_to_read_on_and_the_next_one_is_counted(world: World) -> None:
+    world.apply("chat", spec(decode=NEVER))
+    pod = world.until_pod("chat", "decode")
+    command = f"kubectl -n {world.namespace} logs --previous {pod['metadata']['name']} -c engine"
+    for crashes in (1, 2):
+        ended = {"terminated": {"exitCode": 1, "reason": "Error"}}
+        world.patch_pod_status(pod, waiting({"running": {}}, ended))
+        found = world.until_condition("chat", "DecodeReady", "False", "Crashed")
+        assert command in found["message"]
+
+        def told(crashes: int = crashes) -> bool:
+            events = [e for e in world.events("chat") if e["reason"] == "Crashed"]
+            return [event["count"] for event in events] == [crashes]
+
+        wait.until(told, f"one Event for {crashes} crashes", SECONDS)
+        world.patch_pod_status(pod, waiting({"running": {}}))
+        world.until_condition("chat", "DecodeReady", "False", "Starting")
 
 
 def test_a_pod_that_no_node_can_take_is_told_with_the_schedulers_words(world: World) -> None:

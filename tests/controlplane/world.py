@@ -27,6 +27,20 @@ def fake(annotation: str, value: str = "") -> Manifest:
     return {"podTemplate": {"metadata": {"annotations": annotations}}}
 
 
+def waiting(state: Manifest, last: Manifest | None = None) -> Manifest:
+    """What a kubelet says of a pod whose engine is not ready."""
+    container = {
+        "name": "engine",
+        "image": "runtime:test",
+        "imageID": "",
+        "ready": False,
+        "restartCount": 1,
+        "state": state,
+        "lastState": last or {},
+    }
+    return {"containerStatuses": [container]}
+
+
 class World:
     """One namespace of a control plane."""
 

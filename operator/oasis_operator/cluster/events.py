@@ -19,7 +19,7 @@ MESSAGE_LIMIT = 1024
 
 
 def alarm(metadata: Mapping[str, Any], draft: Draft, now: datetime) -> Manifest:
-    """A warning whose name follows from what it says: telling it again creates no second one."""
+    """A warning whose name follows from what it says: telling it again counts it once more."""
     identity = [metadata["uid"], draft.type, draft.reason, draft.message]
     message = f"{draft.type}: {draft.message}"
     return _event(metadata, identity, "Warning", draft.reason, message, now)
@@ -30,6 +30,19 @@ def decision_event(metadata: Mapping[str, Any], decision: Decision, now: datetim
     identity = [metadata["uid"], metadata["generation"], decision.reason, decision.message]
     kind = "Warning" if decision.warning else "Normal"
     return _event(metadata, identity, kind, decision.reason, decision.message, now)
+
+
+def told_again(event: Manifest, found: Manifest) -> Manifest:
+    """What telling ``event`` changes in ``found``, which has told the same before; nothing where
+    the same pass, repeated because it was not finished, has told it."""
+    version = event["involvedObject"]["resourceVersion"]
+    if found["involvedObject"].get("resourceVersion") == version:
+        return {}
+    return {
+        "involvedObject": {"resourceVersion": version},
+        "count": (found.get("count") or 1) + 1,
+        "lastTimestamp": event["lastTimestamp"],
+    }
 
 
 def _event(
@@ -52,6 +65,7 @@ def _event(
             "name": name,
             "namespace": namespace,
             "uid": metadata["uid"],
+            "resourceVersion": metadata["resourceVersion"],
         },
         "type": kind,
         "reason": reason,

@@ -19,6 +19,7 @@ from oasis_operator.cluster.errors import ConflictError, MissingError, RefusedEr
 from oasis_operator.cluster.events import alarm, decision_event
 from oasis_operator.cluster.kinds import EVENT, OASIS_DEPLOYMENT
 from oasis_operator.cluster.queue import Key
+from oasis_operator.cluster.recorder import Recorder
 from oasis_operator.cluster.scale_targets import ScaleTargets
 from oasis_operator.cluster.scaler import Scaled, Scaler
 from oasis_operator.cluster.server import ApiServer
@@ -84,6 +85,7 @@ class Reconciler:
         self._devices = devices
         self._scaler = scaler
         self._applier = Applier(server, store)
+        self._recorder = Recorder(server)
         self._targets = ScaleTargets(server, store)
         self._defaults = defaults
         self._now = now
@@ -211,7 +213,8 @@ class Reconciler:
         drafts: list[Draft],
         scaled: tuple[Decision, ...] = (),
     ) -> None:
-        """Events first: their names follow from their content, so a repeated pass repeats none."""
+        """Events first: a repeated pass tells none of them again, but one that is left out would
+        never be told."""
         metadata, now = body["metadata"], self._now()
         alarms = newly_alarming(drafts, before.conditions or [])
         decided = [*scaled, *decisions(before, after, {draft.type for draft in alarms})]
@@ -220,14 +223,7 @@ class Reconciler:
             *(decision_event(metadata, decision, now) for decision in decided),
         ]
         for event in told:
-            log.info("%s: %s", event["reason"], event["message"])
-            try:
-                await self._server.create(EVENT, event)
-            except ConflictError:
-                pass  # Told already.
-            except RefusedError as error:
-                # A quota, for example. It must not hide the status.
-                log.warning("no Event: %s", error)
+            await self._recorder.tell(event)
         if same_status(before, after):
             return
         try:

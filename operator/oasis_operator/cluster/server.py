@@ -108,13 +108,17 @@ class ApiServer:
         """
         await self._limiter.take(Priority.SPEC)
         self._metrics.wrote(kind.kind, "scale")
-        return await self._request(
-            "PATCH",
-            kind.path(target.namespace, target.name),
-            {"metadata": {"uid": target.uid}, "spec": {"replicas": replicas}},
-            {"fieldManager": FIELD_MANAGER},
-            content="application/merge-patch+json",
-        )
+        return await self._merge(kind, target, {"spec": {"replicas": replicas}})
+
+    async def count(self, kind: ResourceKind, target: Identity, changes: Manifest) -> Manifest:
+        """Changes the fields by which an object counts what has happened again.
+
+        Raises:
+            MissingError, ConflictError: as :meth:`scale`.
+        """
+        await self._limiter.take(Priority.STATUS)
+        self._metrics.wrote(kind.kind, "count")
+        return await self._merge(kind, target, changes)
 
     async def delete(self, kind: ResourceKind, target: Identity) -> None:
         """Deletes with dependents in the background. What is gone already is fine, and another
@@ -187,6 +191,15 @@ class ApiServer:
         except MissingError:
             return False
         return any(resource["name"] == kind.plural for resource in answer["resources"])
+
+    async def _merge(self, kind: ResourceKind, target: Identity, changes: Manifest) -> Manifest:
+        return await self._request(
+            "PATCH",
+            kind.path(target.namespace, target.name),
+            changes | {"metadata": {"uid": target.uid}},
+            {"fieldManager": FIELD_MANAGER},
+            content="application/merge-patch+json",
+        )
 
     async def _request(
         self,

@@ -68,7 +68,7 @@ class PodView:
             ready=ready,
             terminating=metadata.get("deletionTimestamp") is not None,
             starting=_is_starting(status, conditions),
-            problem=None if ready else _problem(status, conditions),
+            problem=None if ready else _problem(metadata, status, conditions),
             created=datetime.fromisoformat(created),
             ready_changed=datetime.fromisoformat(changed),
             finished=status.get("phase") in ("Succeeded", "Failed"),
@@ -107,7 +107,9 @@ def _is_starting(status: Mapping[str, Any], conditions: Mapping[str, Mapping[str
 
 
 def _problem(
-    status: Mapping[str, Any], conditions: Mapping[str, Mapping[str, Any]]
+    metadata: Mapping[str, Any],
+    status: Mapping[str, Any],
+    conditions: Mapping[str, Mapping[str, Any]],
 ) -> Problem | None:
     if status.get("phase") == "Failed" and status.get("reason"):
         # The kubelet refused or evicted it: TopologyAffinityError, UnexpectedAdmissionError, ...
@@ -124,13 +126,13 @@ def _problem(
             "Unschedulable", f"no node can take the pod: {_short(scheduled.get('message', ''))}"
         )
     for container in _containers(status):
-        problem = _container_problem(container)
+        problem = _container_problem(metadata, container)
         if problem is not None:
             return problem
     return None
 
 
-def _container_problem(container: Mapping[str, Any]) -> Problem | None:
+def _container_problem(metadata: Mapping[str, Any], container: Mapping[str, Any]) -> Problem | None:
     state, last = container.get("state") or {}, container.get("lastState") or {}
     waiting = state.get("waiting") or {}
     reason, message = waiting.get("reason", ""), _short(waiting.get("message", ""))
@@ -141,7 +143,7 @@ def _container_problem(container: Mapping[str, Any]) -> Problem | None:
     ended = state.get("terminated") or last.get("terminated")
     if ended is None or container.get("ready") or _finished_well(container, state):
         return None
-    return _exit_problem(ended)
+    return _exit_problem(ended, _last_words(metadata, container))
 
 
 def _finished_well(container: Mapping[str, Any], state: Mapping[str, Any]) -> bool:
@@ -151,18 +153,28 @@ def _finished_well(container: Mapping[str, Any], state: Mapping[str, Any]) -> bo
     )
 
 
-def _exit_problem(ended: Mapping[str, Any]) -> Problem:
+def _last_words(metadata: Mapping[str, Any], container: Mapping[str, Any]) -> str:
+    """The command that shows what a container wrote before it ended."""
+    return (
+        f"kubectl -n {metadata['namespace']} logs --previous {metadata['name']} "
+        f"-c {container['name']}"
+    )
+
+
+def _exit_problem(ended: Mapping[str, Any], last_words: str) -> Problem:
     code, message = ended.get("exitCode", 0), _short(ended.get("message", ""))
     if code == EX_CONFIG:
-        return Problem(CONFIGURATION_REJECTED, message or "the engine gave no reason: see its log")
+        return Problem(
+            CONFIGURATION_REJECTED, message or f"the engine gave no reason: see {last_words}"
+        )
     if ended.get("reason") == "OOMKilled":
         return Problem(
             "OutOfMemory",
             "the container was killed for using more than its memory limit: raise "
             "resources.limits.memory or lower kv.hostSize",
         )
-    told = f": {message}" if message else "; see its log"
-    return Problem("Crashed", f"the container ended with exit code {code}{told}")
+    told = f"; it ended with: {message}" if message else ""
+    return Problem("Crashed", f"the container ended with exit code {code}: see {last_words}{told}")
 
 
 def _short(message: str) -> str:

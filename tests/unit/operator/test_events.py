@@ -2,12 +2,18 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from oasis_operator.cluster.events import MESSAGE_LIMIT, alarm, decision_event
+from oasis_operator.cluster.events import MESSAGE_LIMIT, alarm, decision_event, told_again
 from oasis_operator.reconcile.conditions import Draft
 from oasis_operator.reconcile.decisions import Decision
 
 WHEN = datetime(2026, 1, 1, tzinfo=UTC)
-ABOUT = {"name": "chat", "namespace": "team", "uid": "uid-1", "generation": 3}
+ABOUT = {
+    "name": "chat",
+    "namespace": "team",
+    "uid": "uid-1",
+    "generation": 3,
+    "resourceVersion": "7",
+}
 ALARM = Draft("PrefillReady", "False", "Unschedulable", "no GPU", alarming=True)
 
 
@@ -41,3 +47,15 @@ def test_the_same_decision_is_told_once_for_a_generation_of_the_spec() -> None:
     first = decision_event(ABOUT, scaled, WHEN)["metadata"]["name"]
     assert decision_event(again, scaled, WHEN)["metadata"]["name"] == first
     assert decision_event(later, scaled, WHEN)["metadata"]["name"] != first
+
+
+def test_the_same_told_again_later_is_counted() -> None:
+    later = datetime(2026, 2, 2, tzinfo=UTC)
+    found = alarm(ABOUT, ALARM, WHEN) | {"count": 4}
+    again = told_again(alarm({**ABOUT, "resourceVersion": "9"}, ALARM, later), found)
+    assert (again["count"], again["lastTimestamp"]) == (5, "2026-02-02T00:00:00Z")
+
+
+def test_a_pass_that_is_repeated_counts_nothing_twice() -> None:
+    later = datetime(2026, 2, 2, tzinfo=UTC)
+    assert told_again(alarm(ABOUT, ALARM, later), alarm(ABOUT, ALARM, WHEN)) == {}

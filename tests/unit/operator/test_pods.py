@@ -76,7 +76,13 @@ def test_of_a_crash_the_end_of_the_log_is_told() -> None:
     reason, message = problem(containerStatuses=[container(last=last)])
     assert reason == "Crashed"
     assert message.endswith("ValueError: bad")
-    assert len(message) < MESSAGE_LIMIT + 100
+    assert len(message) < MESSAGE_LIMIT + 200
+
+
+def test_of_a_crash_the_command_that_shows_more_is_told() -> None:
+    last = {"terminated": {"exitCode": 139}}
+    _, message = problem(containerStatuses=[container(last=last)])
+    assert message.endswith("kubectl -n team logs --previous chat-0123abcd-prefill-x -c engine")
 
 
 def test_an_init_container_is_looked_at_first() -> None:
