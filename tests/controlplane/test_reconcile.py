@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
@@ -47,14 +48,66 @@ def test_deleting_it_removes_everything(world: World) -> None:
     )
 
 
-def test_a_foreign_change_is_repaired(world: World) -> None:
+def patched(world: World, kind: str, name: str, *operations: dict[str, Any]) -> None:
+    world.kubectl("patch", kind, name, "--type=json", "-p", json.dumps(operations))
+
+
+def add(path: str, value: Any) -> dict[str, Any]:
+    return {"op": "add", "path": path, "value": value}
+
+
+def test_what_somebody_else_writes_is_undone_as_a_whole(
+    world: World, operator: OperatorProcess
+) -> None:
     world.apply("chat", spec())
     world.until_ready("chat")
-    name = f"chat-{world.status('chat')['revision']}-decode"
-    world.kubectl("scale", "deployment", name, "--replicas=3")
-    wait.until(
-        lambda: world.get("deployment", name)["spec"]["replicas"] == 1, "one replica", SECONDS
+    before = world.content("chat")
+    decode = f"chat-{world.status('chat')['revision']}-decode"
+    pod = "/spec/template/spec"
+    patched(
+        world,
+        "deployment",
+        decode,
+        add("/spec/paused", True),
+        add("/spec/replicas", 3),
+        add("/spec/strategy", {"type": "Recreate"}),
+        add(f"{pod}/containers/0/image", "evil:1"),
+        add(f"{pod}/containers/0/env/-", {"name": "EVIL", "value": "1"}),
+        add(f"{pod}/containers/-", {"name": "side", "image": "side:1"}),
     )
+    patched(
+        world,
+        "pdb",
+        "chat-decode",
+        {"op": "remove", "path": "/spec/maxUnavailable"},
+        add("/spec/minAvailable", 1),
+    )
+    patched(world, "service", "chat-router", add("/spec/selector/evil", "1"))
+    patched(world, "service", "chat-decode", add("/spec/sessionAffinity", "ClientIP"))
+    patched(world, "networkpolicy", "chat-decode", add("/spec/policyTypes/-", "Egress"))
+    patched(world, "role", "chat-router", add("/rules", []))
+    wait.until(lambda: world.content("chat") == before, "what it was before", SECONDS)
+    world.until_ready("chat")
+    operator.until_resynced()
+    writes = operator.writes()
+    operator.until_resynced()
+    assert operator.writes() == writes
+
+
+def test_labels_of_others_and_a_restart_that_they_asked_for_stay(
+    world: World, operator: OperatorProcess
+) -> None:
+    world.apply("chat", spec())
+    world.until_ready("chat")
+    decode = f"chat-{world.status('chat')['revision']}-decode"
+    world.kubectl("label", "deployment", decode, "team=a")
+    world.kubectl("rollout", "restart", f"deployment/{decode}")
+    world.kubectl("rollout", "status", f"deployment/{decode}", "--timeout=30s")
+    operator.until_resynced()
+    live = world.get("deployment", decode)
+    assert live["metadata"]["labels"]["team"] == "a"
+    restarted = "kubectl.kubernetes.io/restartedAt"
+    assert restarted in live["spec"]["template"]["metadata"]["annotations"]
 
 
 def test_a_deleted_object_comes_back(world: World) -> None:

@@ -207,19 +207,6 @@ def test_what_concerns_no_pod_starts_none_anew(world: World) -> None:
     assert before < staying(of(world, old))
 
 
-def content(world: World, name: str) -> dict[str, str]:
-    """What the objects of an OasisDeployment say, in words without its name."""
-    out = {}
-    for item in world.owned(f"{OWNED},oasisroles", name):
-        parts = {key: item[key] for key in ("spec", "data", "rules", "subjects") if key in item}
-        for allocated in ("clusterIP", "clusterIPs"):
-            parts.get("spec", {}).pop(allocated, None)
-        labels = item["metadata"]["labels"]
-        known = f"{item['kind']}/{item['metadata']['name'].replace(name, 'NAME')}"
-        out[known] = json.dumps([labels, parts], sort_keys=True).replace(name, "NAME")
-    return out
-
-
 def test_fields_that_are_taken_back_leave_nothing_of_what_they_did(world: World) -> None:
     said = {
         "image": "runtime:mine",
@@ -246,9 +233,9 @@ def test_fields_that_are_taken_back_leave_nothing_of_what_they_did(world: World)
     world.until_ready("twin")
     assert target(world) == new
     wait.until(
-        lambda: content(world, "chat").keys() == content(world, "twin").keys(), "rest", SECONDS
+        lambda: world.content("chat").keys() == world.content("twin").keys(), "rest", SECONDS
     )
-    assert content(world, "chat") == content(world, "twin")
+    assert world.content("chat") == world.content("twin")
     (pod,) = world.pods("chat", "decode")
     assert pod["spec"]["containers"][0]["image"] == "runtime:test"
 
@@ -274,7 +261,8 @@ def test_pods_that_another_version_of_the_operator_made_run_on(
             "metadata": {"annotations": {"oasiskv.io/template-hash": "another"}},
             "spec": {"template": {"spec": {"hostname": "another"}}},
         }
-        world.kubectl("patch", "deployment", name, "--type=merge", "-p", json.dumps(patch))
+        written = ["--field-manager=oasiskv-operator", "--type=merge", "-p", json.dumps(patch)]
+        world.kubectl("patch", "deployment", name, *written)
 
     def made() -> bool:
         pods = [*world.pods("chat", "decode"), *world.pods("chat", "router")]

@@ -163,6 +163,17 @@ class World:
         items = [*self.owned(OWNED, name), *self.owned("pods", name), self.get("odep", name)]
         return {f"{item['kind']}/{item['metadata']['name']}": _version(item) for item in items}
 
+    def content(self, name: str) -> dict[str, str]:
+        """What the objects of an OasisDeployment say, in words without its name."""
+        out = {}
+        for item in self.owned(f"{OWNED},oasisroles", name):
+            parts = {key: item[key] for key in ("spec", "data", "rules", "subjects") if key in item}
+            for allocated in ("clusterIP", "clusterIPs"):
+                parts.get("spec", {}).pop(allocated, None)
+            known = f"{item['kind']}/{item['metadata']['name'].replace(name, 'NAME')}"
+            out[known] = json.dumps(parts, sort_keys=True).replace(name, "NAME")
+        return out
+
     def events(self, name: str) -> list[Manifest]:
         items: list[Manifest] = self.get(
             "events", "--field-selector", f"involvedObject.name={name}"

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import logging
 
-from oasis_operator.cluster.errors import ConflictError, RefusedError
+from oasis_operator.cluster.errors import ConflictError, MissingError, RefusedError
 from oasis_operator.cluster.kinds import CHILD_BY_KIND
 from oasis_operator.cluster.queue import Key
 from oasis_operator.cluster.server import ApiServer
 from oasis_operator.cluster.store import Store
 from oasis_operator.desired.metadata import Manifest
 from oasis_operator.reconcile.dropped import dropped
+from oasis_operator.reconcile.foreign_fields import taken_over, written_by_others
 from oasis_operator.reconcile.observed import Identity, ObjectKey, Observed
 from oasis_operator.reconcile.ownership import Obstacle, controlled_by, needs
 from oasis_operator.reconcile.plan import Plan
 
 ATTEMPTS = 3
-"""To write an object that others make and delete in the same moment, before a new pass."""
+"""To write an object that others write in the same moment, before a new pass."""
 
 log = logging.getLogger(__name__)
 
@@ -93,13 +94,16 @@ class Applier:
         kind, known = CHILD_BY_KIND[name.kind], observed.objects.get(name)
         for _ in range(ATTEMPTS):
             try:
+                if known is not None and written_by_others(known):
+                    await self._server.take(kind, known, taken_over(known))
+                    log.info("took %s %s from others", name.kind, name.name)
                 known_uid = known["metadata"]["uid"] if known else None
                 return await self._server.apply(kind, manifest, known_uid)
             except RefusedError as error:
                 told = f"{name.kind} {name.name}: {error.message}"
                 raise RefusedError(error.status, told) from error
-            except ConflictError:
+            except (ConflictError, MissingError):
                 known = await self._server.find(kind, key.namespace, name.name)
             if known is not None and not controlled_by(known, uid):
                 return Obstacle.of(known, key.name, uid)
-        raise ConflictError(f"{name.kind} {name.name}: others make and delete it again and again")
+        raise ConflictError(f"{name.kind} {name.name}: others write it again and again")

@@ -23,7 +23,7 @@ from oasis_operator.cluster.errors import (
 from oasis_operator.cluster.kinds import ResourceKind
 from oasis_operator.cluster.limiter import Limiter, Priority
 from oasis_operator.cluster.yaml_body import yaml_body
-from oasis_operator.desired.metadata import Manifest
+from oasis_operator.desired.metadata import FIELD_MANAGER, HASH_ANNOTATION, Manifest
 from oasis_operator.metrics import OperatorMetrics
 from oasis_operator.reconcile.observed import Identity
 
@@ -33,7 +33,6 @@ APPLY = "application/apply-patch+yaml; charset=utf-8"
 """With the character set, for without it the client would escape the text once more."""
 MISTYPED = "failed to create typed patch object"
 """How the server begins its words, with status 500, about a field of another type."""
-FIELD_MANAGER = "oasiskv-operator"
 # Of its own, so that applying the spec never takes the status away, and the other way round.
 STATUS_MANAGER = "oasiskv-operator-status"
 NO_OBJECTS_VERSION = "1"
@@ -120,6 +119,34 @@ class ApiServer:
         self._metrics.wrote(kind.kind, "count")
         return await self._merge(kind, target, changes)
 
+    async def take(self, kind: ResourceKind, body: Manifest, managed: list[Manifest]) -> None:
+        """Writes who owns the fields of an object.
+
+        Without its mark, so that it counts as changed until it has been applied.
+
+        Args:
+            kind: kind of the object.
+            body: the object as it was read.
+            managed: its new ``managedFields``.
+
+        Raises:
+            MissingError: the object is gone.
+            ConflictError: it was changed since, or another one has its name.
+        """
+        await self._limiter.take(Priority.SPEC)
+        self._metrics.wrote(kind.kind, "take")
+        await self._merge(
+            kind,
+            Identity.of(body),
+            {
+                "metadata": {
+                    "resourceVersion": body["metadata"]["resourceVersion"],
+                    "managedFields": managed,
+                    "annotations": {HASH_ANNOTATION: None},
+                }
+            },
+        )
+
     async def delete(self, kind: ResourceKind, target: Identity) -> None:
         """Deletes with dependents in the background. What is gone already is fine, and another
         object of that name stays."""
@@ -196,7 +223,7 @@ class ApiServer:
         return await self._request(
             "PATCH",
             kind.path(target.namespace, target.name),
-            changes | {"metadata": {"uid": target.uid}},
+            changes | {"metadata": changes.get("metadata", {}) | {"uid": target.uid}},
             {"fieldManager": FIELD_MANAGER},
             content="application/merge-patch+json",
         )

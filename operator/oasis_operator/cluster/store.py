@@ -9,6 +9,7 @@ from typing import Any
 
 from oasis_operator.cluster.queue import Key
 from oasis_operator.desired.metadata import DEPLOYMENT_LABEL, Manifest
+from oasis_operator.reconcile.foreign_fields import written_by_others
 from oasis_operator.reconcile.observed import ObjectKey, Observed
 from oasis_operator.reconcile.ownership import controlled_by
 from oasis_operator.reconcile.pods import PodView
@@ -23,8 +24,9 @@ class _Stored:
     text: bytes
 
     @classmethod
-    def of(cls, body: Mapping[str, Any]) -> _Stored:
-        metadata = {k: v for k, v in body["metadata"].items() if k != "managedFields"}
+    def of(cls, body: Mapping[str, Any], *, managers: bool = False) -> _Stored:
+        """``managers``: with its ``managedFields``, a good part of many bodies."""
+        metadata = {k: v for k, v in body["metadata"].items() if managers or k != "managedFields"}
         text = json.dumps({**body, "metadata": metadata}, separators=(",", ":")).encode()
         return cls(_version(body), body["metadata"]["uid"], text)
 
@@ -96,7 +98,7 @@ class Store:
         owner, name = _owner(body), ObjectKey.of(body)
         known = self._objects.setdefault(owner, {})
         if name not in known or known[name].version <= _version(body):
-            known[name] = _Stored.of(body)
+            known[name] = _Stored.of(body, managers=written_by_others(body))
         return owner
 
     def drop_object(self, body: Mapping[str, Any]) -> Key:

@@ -11,6 +11,8 @@ from oasis_operator.api.resource import OasisDeployment
 
 Manifest = dict[str, Any]
 
+FIELD_MANAGER = "oasiskv-operator"
+"""Who owns the fields that the operator writes, but for those of a status."""
 DEPLOYMENT_LABEL = f"{GROUP}/deployment"
 """Name of the OasisDeployment; the operator watches nothing without it."""
 COMPONENT_LABEL = f"{GROUP}/component"

@@ -16,6 +16,10 @@ from oasis_operator.desired.metadata import (
     Manifest,
 )
 from oasis_operator.desired.rollout import Rollout
+from oasis_operator.reconcile.foreign_fields import (
+    template_written_by_others,
+    written_by_others,
+)
 from oasis_operator.reconcile.observed import ObjectKey
 
 
@@ -36,7 +40,7 @@ def plan(objects: Iterable[Manifest], rollout: Rollout, live: Mapping[ObjectKey,
     """The writes that bring ``live`` to ``objects``, leaving what the rollout still needs."""
     wanted = {
         ObjectKey.of(item): as_it_was_made(item, live[key])
-        if (key := ObjectKey.of(item)) in live
+        if (key := ObjectKey.of(item)) in live and not template_written_by_others(live[key])
         else item
         for item in objects
     }
@@ -68,10 +72,15 @@ def _scaled(rollout: Rollout, live: Mapping[ObjectKey, Manifest]) -> dict[Object
 
 
 def in_place(wanted: Manifest, live: Manifest) -> bool:
-    """Whether ``live`` was made from this very manifest and still has all that it says."""
+    """Whether ``live`` was made from this very manifest, still has all that it says, and nothing
+    that others wrote over it."""
     annotations = live["metadata"].get("annotations") or {}
     mark = wanted["metadata"]["annotations"][HASH_ANNOTATION]
-    return annotations.get(HASH_ANNOTATION) == mark and covers(wanted, live)
+    return (
+        annotations.get(HASH_ANNOTATION) == mark
+        and covers(wanted, live)
+        and not written_by_others(live)
+    )
 
 
 def covers(wanted: Any, live: Any) -> bool:

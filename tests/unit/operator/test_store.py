@@ -26,10 +26,16 @@ def test_an_older_version_never_replaces_a_newer_one() -> None:
     assert live["metadata"]["resourceVersion"] == "9"
 
 
-def test_managed_fields_are_not_held() -> None:
+def test_managed_fields_are_held_only_where_others_wrote_content() -> None:
     store = Store()
     store.keep_object(service())
     assert "managedFields" not in store.observed(KEY, "uid-1").objects[SERVICE]["metadata"]
+    body = service()
+    fields = {"f:spec": {"f:type": {}}}
+    entry = {"manager": "kubectl-edit", "apiVersion": body["apiVersion"], "fieldsV1": fields}
+    body["metadata"]["managedFields"] = [entry]
+    store.keep_object(body)
+    assert store.observed(KEY, "uid-1").objects[SERVICE]["metadata"]["managedFields"] == [entry]
 
 
 def test_objects_of_an_earlier_namesake_are_not_ours() -> None:

@@ -1,0 +1,110 @@
+"""What others have written into the content of an object, and how it becomes the operator's.
+
+Who wrote what is in ``managedFields``; a set of fields is a tree there (FieldsV1 of
+structured-merge-diff: ``f:`` a field, ``k:`` an item of a list, ``.`` the node itself). A
+server-side apply takes away only what its manager owned and says no more. So the operator first
+gives itself what others wrote, and the apply that follows leaves what the operator says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from oasis_operator.api.role_crd import ROLE_KIND
+from oasis_operator.desired.metadata import FIELD_MANAGER, Manifest
+
+Fields = dict[str, Any]
+
+_CONTENT = frozenset({"f:spec", "f:data", "f:rules", "f:subjects"})
+"""A ServiceAccount has none of these: clusters add secrets of their own to it."""
+_TEMPLATE_METADATA = ("f:spec", "f:template", "f:metadata")
+_APPLY = "Apply"
+
+
+def written_by_others(body: Mapping[str, Any]) -> bool:
+    """Whether there is content that the operator must take to undo it.
+
+    Labels and annotations of others stay, also those of a pod template, and so do the replicas of
+    an OasisRole: they are there to be written by others. What goes through a subresource, such as
+    the status, has rules of its own.
+    """
+    return any(_content(entry) for entry in _others(body))
+
+
+def template_written_by_others(body: Mapping[str, Any]) -> bool:
+    """Whether a Deployment's pod template is not what some operator has made of it."""
+    return any("f:template" in _content(entry).get("f:spec", {}) for entry in _others(body))
+
+
+def taken_over(body: Mapping[str, Any]) -> list[Manifest]:
+    """The ``managedFields`` in which that content is the operator's."""
+    others = {id(entry) for entry in _others(body)}
+    entries = body["metadata"].get("managedFields") or []
+    mine: Manifest = {
+        "manager": FIELD_MANAGER,
+        "operation": _APPLY,
+        "apiVersion": body["apiVersion"],
+        "fieldsType": "FieldsV1",
+        "fieldsV1": {},
+    }
+    rest = []
+    for entry in entries:
+        if _is_apply_of_operator(entry):
+            mine = {**entry, "fieldsV1": _union(mine["fieldsV1"], entry["fieldsV1"])}
+        elif id(entry) in others:
+            mine = {**mine, "fieldsV1": _union(mine["fieldsV1"], _content(entry))}
+            left = _without_content(entry["fieldsV1"])
+            rest += [{**entry, "fieldsV1": left}] if left else []
+        else:
+            rest.append(entry)
+    return [mine, *rest]
+
+
+def _others(body: Mapping[str, Any]) -> list[Manifest]:
+    if body["kind"] == ROLE_KIND:
+        return []
+    return [
+        entry
+        for entry in body["metadata"].get("managedFields") or []
+        if entry.get("manager") != FIELD_MANAGER
+        and not entry.get("subresource")
+        and entry.get("apiVersion") == body["apiVersion"]
+    ]
+
+
+def _is_apply_of_operator(entry: Manifest) -> bool:
+    return (
+        entry.get("manager") == FIELD_MANAGER
+        and entry.get("operation") == _APPLY
+        and not entry.get("subresource")
+    )
+
+
+def _content(entry: Manifest) -> Fields:
+    """Of the fields of an entry those that say what the object does."""
+    fields: Fields = entry.get("fieldsV1") or {}
+    found = {key: value for key, value in fields.items() if key in _CONTENT}
+    return _without(found, _TEMPLATE_METADATA)
+
+
+def _without_content(fields: Fields) -> Fields:
+    left = {key: value for key, value in fields.items() if key not in _CONTENT}
+    metadata = fields
+    for step in _TEMPLATE_METADATA:
+        metadata = metadata.get(step, {})
+    return left | ({"f:spec": {"f:template": {"f:metadata": metadata}}} if metadata else {})
+
+
+def _without(fields: Fields, path: tuple[str, ...]) -> Fields:
+    """Without the node at a path, and without nodes on the way to it that say nothing else."""
+    step, *rest = path
+    if step not in fields:
+        return fields
+    left = {key: value for key, value in fields.items() if key != step}
+    inner = _without(fields[step], tuple(rest)) if rest else {}
+    return left | ({step: inner} if inner else {})
+
+
+def _union(one: Fields, other: Fields) -> Fields:
+    return one | {key: _union(one.get(key, {}), value) for key, value in other.items()}
