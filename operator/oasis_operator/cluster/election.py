@@ -24,6 +24,8 @@ DURATION_SECONDS = 15
 RENEW_DEADLINE_SECONDS = 10.0
 """A leader that could not renew for so long stops, before another one may start."""
 PERIOD_SECONDS = 2.0
+RETRY_SECONDS = 1.0
+"""After an attempt to renew that failed."""
 
 log = logging.getLogger(__name__)
 
@@ -52,6 +54,8 @@ class Election:
         self._signs = signs
         self._seen: tuple[object, object] | None = None
         self._seen_at = 0.0
+        self._renewed = 0.0
+        """When the last renewal was asked for: others may have seen it before it was answered."""
 
     async def acquire(self) -> None:
         """Returns when this candidate leads."""
@@ -61,14 +65,17 @@ class Election:
     async def keep(self) -> None:
         """Renews until another candidate has the lease, or until renewing has failed for too
         long, then returns: the lease is lost, and this process must not act any more."""
-        renewed = time.monotonic()
-        while time.monotonic() - renewed < RENEW_DEADLINE_SECONDS:
-            await asyncio.sleep(PERIOD_SECONDS)
-            try:
-                if await self._try(leading=True):
-                    renewed = time.monotonic()
-            except _TakenError:
-                return
+        pause = PERIOD_SECONDS
+        try:
+            while True:
+                left = self._renewed + RENEW_DEADLINE_SECONDS - time.monotonic()
+                # A request that is not answered must not outlast the deadline either.
+                async with asyncio.timeout(left):
+                    await asyncio.sleep(pause)
+                    held = await self._try(leading=True)
+                pause = PERIOD_SECONDS if held else RETRY_SECONDS
+        except (_TakenError, TimeoutError):
+            return
 
     async def release(self) -> None:
         """Lets another candidate lead at once."""
@@ -88,6 +95,7 @@ class Election:
                 has left it again, it may have acted.
         """
         self._signs.election_tried()
+        began = time.monotonic()
         try:
             lease = await self._read()
             spec = lease["spec"]
@@ -97,6 +105,7 @@ class Election:
             if mine or self._free(spec):
                 await self._server.replace(LEASE, self._claimed(lease, mine))
                 self._signs.election_heard()
+                self._renewed = began
                 return True
             self._signs.election_heard()
         except ApiError as error:
