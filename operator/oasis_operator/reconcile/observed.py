@@ -62,8 +62,6 @@ class DeploymentView:
     images: Mapping[str, str]
     allocation: AllocationMode | None
     """How its pods get their devices; ``None`` for pods without any."""
-    from_spec: frozenset[str]
-    """What of these the spec said that it was made from."""
     wanted: int
     ready: int
     available: int
@@ -75,6 +73,8 @@ class DeploymentView:
     deadline_exceeded: bool
     failure: str
     """Why its controller cannot create pods, such as an exceeded quota; empty if it can."""
+    from_spec: frozenset[str] = frozenset()
+    """What of images and allocation the spec said that it was made from."""
 
     @classmethod
     def of(cls, body: Manifest) -> DeploymentView:
@@ -89,7 +89,6 @@ class DeploymentView:
             component=Component(metadata["labels"][COMPONENT_LABEL]),
             images={item["name"]: item.get("image", "") for item in containers},
             allocation=_allocation(spec["template"]["spec"]),
-            from_spec=frozenset(annotations.get(FROM_SPEC_ANNOTATION, "").split(",")),
             wanted=int(annotations.get(WANTED_ANNOTATION, spec.get("replicas", 1))),
             ready=status.get("readyReplicas") or 0,
             available=status.get("availableReplicas") or 0,
@@ -100,6 +99,7 @@ class DeploymentView:
             established=progressing.get("reason") == "NewReplicaSetAvailable",
             deadline_exceeded=progressing.get("reason") == "ProgressDeadlineExceeded",
             failure=failing.get("message", "") if failing.get("status") == "True" else "",
+            from_spec=frozenset(annotations.get(FROM_SPEC_ANNOTATION, "").split(",")),
         )
 
     @property
