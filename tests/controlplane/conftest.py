@@ -69,6 +69,9 @@ def _operators(plane: bed.ControlPlane, logs: Path) -> Iterator[Callable[..., Op
     finally:
         for process in started:
             process.stop()
+    for process in started:
+        failures = process.failures()
+        assert not failures, f"{process.name}: {failures}"
 
 
 @pytest.fixture

@@ -124,6 +124,11 @@ class OperatorProcess:
             self.require_alive,
         )
 
+    def failures(self) -> list[str]:
+        """Reconciles that ended in what nobody had thought of, whatever became of them later."""
+        found = re.findall(r"^.*reconcile failed.*$", self.log.read_text(), re.MULTILINE)
+        return [str(line) for line in found]
+
     def stop(self) -> int:
         """Ends it as a kubelet would; its exit status."""
         if self.process.poll() is None:

@@ -2,61 +2,22 @@
 
 from __future__ import annotations
 
-import copy
-from itertools import count
-
 import pytest
 
 from oasis_operator.cluster.applier import Applier
-from oasis_operator.cluster.errors import ConflictError
-from oasis_operator.cluster.kinds import ResourceKind
 from oasis_operator.cluster.queue import Key
 from oasis_operator.cluster.store import Store
 from oasis_operator.desired.metadata import Manifest
-from oasis_operator.reconcile.observed import Identity, ObjectKey, Observed
+from oasis_operator.reconcile.observed import ObjectKey, Observed
 from oasis_operator.reconcile.ownership import Obstacle
 from oasis_operator.reconcile.plan import Plan
+from tests.unit.operator.api_server import Server
 from tests.unit.operator.make import built, deployment, named
 
 KEY, UID = Key("team", "chat"), "uid-1"
 OURS = built(deployment())
 SERVICE = named(OURS, "Service", "chat-router")
 NAME = ObjectKey.of(SERVICE)
-
-
-class Server:
-    """One namespace of an API server."""
-
-    def __init__(self) -> None:
-        self.objects: dict[ObjectKey, Manifest] = {}
-        self.scaled: dict[str, int] = {}
-        self._numbers = count(1)
-
-    def put(self, body: Manifest, **metadata: object) -> Manifest:
-        number = str(next(self._numbers))
-        fixed = {"uid": f"object-{number}", "resourceVersion": number}
-        live = {**copy.deepcopy(body), "metadata": {**fixed, **body["metadata"], **metadata}}
-        self.objects[ObjectKey.of(live)] = live
-        return live
-
-    async def apply(self, kind: ResourceKind, body: Manifest, uid: str | None) -> Manifest:
-        live = self.objects.get(ObjectKey(kind.kind, body["metadata"]["name"]))
-        if (live["metadata"]["uid"] if live else None) != uid:
-            raise ConflictError("the object has been modified")
-        return self.put(body, **({"uid": uid} if uid else {}))
-
-    async def find(self, kind: ResourceKind, namespace: str, name: str) -> Manifest | None:
-        assert namespace == KEY.namespace
-        return self.objects.get(ObjectKey(kind.kind, name))
-
-    async def scale(self, kind: ResourceKind, target: Identity, replicas: int) -> Manifest:
-        self.scaled[target.name] = replicas
-        return self.objects[ObjectKey(kind.kind, target.name)]
-
-    async def delete(self, kind: ResourceKind, target: Identity) -> None:
-        live = self.objects.get(ObjectKey(kind.kind, target.name))
-        if live is not None and live["metadata"]["uid"] == target.uid:
-            del self.objects[ObjectKey(kind.kind, target.name)]
 
 
 async def carried_out(server: Server, todo: Plan, *known: Manifest) -> tuple[Obstacle, ...]:
