@@ -38,7 +38,7 @@ DRAIN_QUIET_SECONDS = 30.0
 """A decode engine that is ending waits so long for requests whose prompts are being prefilled,
 where it cannot ask the prefill engines whether there are any."""
 
-TRANSFER_PROTOCOL_VERSION = 2
+TRANSFER_PROTOCOL_VERSION = 3
 """Engines with another version refuse each other with a sentence; bump on any wire change."""
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import numpy as np
@@ -23,7 +23,7 @@ from tests.unit.core.world import BLOCK, World
 
 TOKENS = 3 * BLOCK + 5
 BLOCKS = (7, 3, 9, 5)
-SOURCE = Source("127.0.0.1", 8600, "theirs", 1)
+SOURCE = Source("127.0.0.1", 8600, "theirs", 1, b"of a prompt")
 
 
 @dataclass
@@ -35,8 +35,15 @@ class PlayedImporter:
     asked: list[tuple[str, str, str, Mode]] = field(default_factory=list)
 
     def admit(
-        self, request_id: str, peer: Peer, remote: str, generation: int, mode: Mode = Mode.HOT
+        self,
+        request_id: str,
+        peer: Peer,
+        remote: str,
+        generation: int,
+        digest: bytes,
+        mode: Mode = Mode.HOT,
     ) -> None:
+        assert digest == SOURCE.digest
         if generation < 0:
             raise ValueError("no such generation")
         self.asked.append((request_id, str(peer), remote, mode))
@@ -67,7 +74,7 @@ class Bed:
     reader: Reader
 
     def load(self, generation: int = 1, whole: bool = False) -> None:
-        source = Source(SOURCE.host, SOURCE.port, SOURCE.request_id, generation)
+        source = replace(SOURCE, generation=generation)
         self.reader.load(LoadOrder("r", BLOCKS, 1, TOKENS, source, whole))
 
     def admitted(self, tokens: int = TOKENS, window: int = 2) -> None:

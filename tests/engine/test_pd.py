@@ -276,6 +276,32 @@ def test_an_export_of_another_prompt_is_not_used(
     wait_until_released(pair, LEASE_SECONDS + SOON_SECONDS)
 
 
+@pytest.mark.parametrize("salt", [None, "theirs"])
+def test_an_export_of_a_prompt_of_the_same_length_is_neither_used_nor_cached(
+    pair: Pair, stock: Stock, prose: Prose, salt: str | None
+) -> None:
+    """Loaded whole, it would be found by everybody who asks for the prompt afterwards. The same
+    tokens under another salt are somebody else's."""
+    ask = Ask(prose.passage(25, 200), 12)
+    expected = stock.ask(ask)
+    other = {"cache_salt": salt} if salt else {}
+    prompt = ask.prompt if salt else prose.passage(26, 200)
+    params = pair.prefilled(prompt, **other)
+    before = pair.decode.metrics()
+    answer = pair.decode.post(body(ask.prompt, 12, kv_transfer_params=params))
+    assert [tokens_of(answer)] == expected.tokens
+    assert [tokens_of(pair.decode.post(body(ask.prompt, 12)))] == expected.tokens
+    pair.decode.wait_for(
+        lambda m: m.since(before).value(Metric.REFUSED_TRANSFERS, reason="reader") >= 1,
+        REPORT_SECONDS,
+        "the refusal is not counted",
+    )
+    # It is still there for the request that it is for.
+    again = pair.decode.post(body(prompt, 2, kv_transfer_params=params, **other))
+    assert len(tokens_of(again)) == 2
+    wait_until_released(pair)
+
+
 # ------------------------------------------------------------------ idle
 
 

@@ -17,7 +17,7 @@ from oasis_runtime.pd.memory import RegisteredMemory
 from oasis_runtime.pd.owner import Owner
 from oasis_runtime.pd.settings import TransferSettings
 from oasis_runtime.pd.types import Ended, EndReason, Export, Mode, Pages, Reason, encode_pages
-from tests.engine.transfer.actors import FINGERPRINT, PAGE_BYTES, SETTINGS
+from tests.engine.transfer.actors import DIGEST, FINGERPRINT, PAGE_BYTES, SETTINGS
 
 PAGES: Pages = np.array([[0, 0, 0], [0, 0, 1]], dtype=np.int32)
 
@@ -67,7 +67,7 @@ class Bench:
 
     def offer(self, request: str, generation: int = 1) -> protocol.Holding:
         blocks = np.array([7, 9], dtype=np.int32)
-        self.owner.offer(Export(request, generation, 64, blocks, PAGES, b"blob"))
+        self.owner.offer(Export(request, generation, 64, blocks, PAGES, b"blob", DIGEST))
         return protocol.Holding(request, generation)
 
     def ask(self, message: protocol.FromReader) -> protocol.FromOwner:
@@ -170,8 +170,8 @@ def test_an_admission_in_mode_all_lists_no_pages(bench: Bench) -> None:
     holding = bench.offer("a")
     hot = bench.ask(protocol.Admit(1, holding, Mode.HOT))
     every = bench.ask(protocol.Admit(2, holding, Mode.ALL))
-    assert hot == protocol.Admission(1, 64, 1, 1, 2, 4, encode_pages(PAGES))
-    assert every == protocol.Admission(2, 64, 1, 1, 2, 4, b"")
+    assert hot == protocol.Admission(1, 64, 1, 1, 2, 4, encode_pages(PAGES), DIGEST)
+    assert every == protocol.Admission(2, 64, 1, 1, 2, 4, b"", DIGEST)
 
 
 def test_a_silent_reader_is_forgotten_after_a_lease(bench: Bench) -> None:

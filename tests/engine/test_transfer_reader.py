@@ -24,7 +24,7 @@ from oasis_runtime.pd.types import (
     all_pages,
     encode_pages,
 )
-from tests.engine.transfer.actors import FINGERPRINT, PAGE_BYTES, SETTINGS
+from tests.engine.transfer.actors import DIGEST, FINGERPRINT, PAGE_BYTES, SETTINGS
 
 M = TypeVar("M", bound=protocol.Message)
 
@@ -68,9 +68,9 @@ class PlayedOwner:
         self.hears(protocol.Hello)
         self.says(protocol.Welcome("played", SETTINGS.lease_seconds))
 
-    def admits(self, blob_bytes: int = 0) -> protocol.Admit:
+    def admits(self, blob_bytes: int = 0, digest: bytes = DIGEST) -> protocol.Admit:
         admit = self.hears(protocol.Admit)
-        self.says(protocol.Admission(admit.op, 96, 1, 1, 3, blob_bytes, encode_pages(HOT)))
+        self.says(protocol.Admission(admit.op, 96, 1, 1, 3, blob_bytes, encode_pages(HOT), digest))
         return admit
 
 
@@ -107,7 +107,7 @@ def lands_free(importer: Importer) -> bool:
 def test_pages_that_arrive_after_the_lease_was_lost_are_stale_and_not_handed_out(
     owner: PlayedOwner, importer: Importer
 ) -> None:
-    importer.admit("a", owner.peer, "remote", 4)
+    importer.admit("a", owner.peer, "remote", 4, DIGEST)
     owner.welcomes()
     assert owner.admits().holding == protocol.Holding("remote", 4)
     fetch = owner.hears(protocol.Fetch)
@@ -130,7 +130,7 @@ def test_pages_that_arrive_after_the_lease_was_lost_are_stale_and_not_handed_out
 def test_pages_that_arrive_after_their_release_are_dropped_but_not_stale(
     owner: PlayedOwner, importer: Importer
 ) -> None:
-    importer.admit("a", owner.peer, "remote", 4)
+    importer.admit("a", owner.peer, "remote", 4, DIGEST)
     owner.welcomes()
     owner.admits()
     fetch = owner.hears(protocol.Fetch)
@@ -147,26 +147,26 @@ def test_an_admission_that_was_released_before_its_answer_is_released_again(
     owner: PlayedOwner, importer: Importer
 ) -> None:
     """The owner may not have had the export yet when it heard of the first release."""
-    importer.admit("a", owner.peer, "remote", 4)
+    importer.admit("a", owner.peer, "remote", 4, DIGEST)
     owner.welcomes()
     admit = owner.hears(protocol.Admit)
     importer.release("a")
     owner.hears(protocol.Release)
-    owner.says(protocol.Admission(admit.op, 96, 1, 1, 3, 0, encode_pages(HOT)))
+    owner.says(protocol.Admission(admit.op, 96, 1, 1, 3, 0, encode_pages(HOT), DIGEST))
     assert owner.hears(protocol.Release).holdings == [protocol.Holding("remote", 4)]
 
 
 def test_a_request_can_be_read_again_under_the_same_id(
     owner: PlayedOwner, importer: Importer
 ) -> None:
-    importer.admit("a", owner.peer, "remote", 4)
+    importer.admit("a", owner.peer, "remote", 4, DIGEST)
     with pytest.raises(ValueError, match="being read already"):
-        importer.admit("a", owner.peer, "remote", 4)
+        importer.admit("a", owner.peer, "remote", 4, DIGEST)
     owner.welcomes()
     owner.admits()
     first = owner.hears(protocol.Fetch)
     importer.release("a")
-    importer.admit("a", owner.peer, "remote", 5)
+    importer.admit("a", owner.peer, "remote", 5, DIGEST)
     owner.hears(protocol.Release)
     assert owner.admits().holding.generation == 5
     owner.says(protocol.Fetched(first.op, [], 10))
@@ -180,7 +180,7 @@ def test_a_request_can_be_read_again_under_the_same_id(
 
 
 def test_landed_pages_are_given_back_once(owner: PlayedOwner, importer: Importer) -> None:
-    importer.admit("a", owner.peer, "remote", 4)
+    importer.admit("a", owner.peer, "remote", 4, DIGEST)
     owner.welcomes()
     owner.admits()
     owner.says(protocol.Fetched(owner.hears(protocol.Fetch).op, [], 10))
@@ -193,7 +193,7 @@ def test_landed_pages_are_given_back_once(owner: PlayedOwner, importer: Importer
 
 
 def test_too_many_waiting_fetches_are_turned_down(owner: PlayedOwner, importer: Importer) -> None:
-    importer.admit("a", owner.peer, "remote", 4)
+    importer.admit("a", owner.peer, "remote", 4, DIGEST)
     first = importer.fetch("a", HOT)
     second = importer.fetch("a", HOT)
     assert first is not None
@@ -211,9 +211,25 @@ def test_fetching_for_a_request_that_is_not_read_is_an_error(importer: Importer)
 
 
 def test_an_empty_fetch_is_an_error(owner: PlayedOwner, importer: Importer) -> None:
-    importer.admit("a", owner.peer, "remote", 4)
+    importer.admit("a", owner.peer, "remote", 4, DIGEST)
     with pytest.raises(ValueError, match="at least one page"):
         importer.fetch("a", np.zeros((0, 3), dtype=np.int32))
+
+
+def test_nothing_is_asked_of_an_export_of_another_prompt_and_it_is_left_to_its_reader(
+    owner: PlayedOwner, importer: Importer
+) -> None:
+    importer.admit("a", owner.peer, "remote", 4, DIGEST)
+    owner.welcomes()
+    owner.admits(digest=b"of another prompt")
+    (lost,) = events(importer)
+    assert isinstance(lost, Lost)
+    assert "remote" in lost.reason
+    assert "another prompt" in lost.reason
+    # The next that is heard is of the next request: neither a Fetch nor a Release came before.
+    importer.admit("b", owner.peer, "other", 5, DIGEST)
+    assert owner.admits().holding == protocol.Holding("other", 5)
+    assert importer.counters().refused == 1
 
 
 @pytest.mark.parametrize(
@@ -227,7 +243,7 @@ def test_an_empty_fetch_is_an_error(owner: PlayedOwner, importer: Importer) -> N
 def test_an_owner_that_talks_otherwise_loses_its_requests_with_a_sentence(
     owner: PlayedOwner, importer: Importer, answer: bytes, said: str
 ) -> None:
-    importer.admit("a", owner.peer, "remote", 4)
+    importer.admit("a", owner.peer, "remote", 4, DIGEST)
     owner.hears(protocol.Hello)
     owner.says_bytes(answer)
     (lost,) = events(importer)
@@ -238,7 +254,7 @@ def test_an_owner_that_talks_otherwise_loses_its_requests_with_a_sentence(
 def test_an_owner_that_renews_but_never_sends_is_given_up(
     owner: PlayedOwner, importer: Importer
 ) -> None:
-    importer.admit("a", owner.peer, "remote", 4, Mode.ALL)
+    importer.admit("a", owner.peer, "remote", 4, DIGEST, Mode.ALL)
     owner.welcomes()
     owner.admits()
     began = time.monotonic()

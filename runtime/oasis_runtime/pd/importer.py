@@ -187,9 +187,11 @@ class Importer:
         peer: Peer,
         remote_request_id: str,
         generation: int,
+        digest: bytes,
         mode: Mode = Mode.HOT,
     ) -> None:
-        """Starts to read an export: ends in ``Admitted`` and its ``Landed``, or in ``Lost``.
+        """Starts to read an export: ends in ``Admitted`` and its ``Landed``, or in ``Lost``, as for
+        one whose prompt has another ``digest`` (:func:`oasis_runtime.pd.digest.prompt_digest`).
 
         Raises ValueError while ``request_id`` is being read already and for an id or generation
         that cannot be sent, TransferError when the transfer thread has died.
@@ -199,7 +201,7 @@ class Importer:
         if request_id in self._live:
             raise ValueError(f"request {request_id} is being read already")
         holding = protocol.Holding(remote_request_id, generation)
-        reading = Reading(request_id, holding, mode)
+        reading = Reading(request_id, holding, digest, mode)
         self._live[request_id] = reading
         self._thread.post(lambda session: session.admit(peer, reading))
 

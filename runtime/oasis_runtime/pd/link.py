@@ -255,6 +255,11 @@ class OwnerLink:
             # Released before the owner had even offered it.
             self._post(protocol.Release([reading.holding]))
             return
+        if message.digest != reading.digest:
+            # Not released: another request may be on its way to read it.
+            self._tally.refused += 1
+            self._lose(reading, "its export is of another prompt than this request's")
+            return
         try:
             check_size(message, self._settings.most_pages, self._page_bytes)
             pages = admission_pages(reading.mode, message)

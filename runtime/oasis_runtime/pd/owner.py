@@ -202,6 +202,7 @@ class Owner(Answers):
             blocks=len(export.block_ids),
             blob_bytes=len(export.blob),
             pages=encode_pages(export.hot) if message.mode is Mode.HOT else b"",
+            digest=export.digest,
         )
         self.answer(reader, answer)
 

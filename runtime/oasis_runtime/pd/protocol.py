@@ -22,6 +22,7 @@ MAX_MESSAGE_BYTES = 64 << 20
 Count = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
 Name = Annotated[str, Meta(max_length=512)]
 Generation = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
+Digest = Annotated[bytes, Meta(max_length=64)]
 
 
 class Message(msgspec.Struct, tag=True, frozen=True, forbid_unknown_fields=True):
@@ -75,7 +76,8 @@ class Admit(Message, frozen=True):
 
 class Admission(Message, frozen=True):
     """Answer to :class:`Admit`: what there is to fetch. ``pages`` are the pages of the mode hot;
-    empty for mode all, where the reader lists all pages itself."""
+    empty for mode all, where the reader lists all pages itself. ``digest`` is that of the prompt
+    (:func:`oasis_runtime.pd.digest.prompt_digest`)."""
 
     op: Count
     n_tokens: Count
@@ -84,6 +86,7 @@ class Admission(Message, frozen=True):
     blocks: Count
     blob_bytes: Count
     pages: bytes
+    digest: Digest
 
 
 class Refused(Message, frozen=True):

@@ -31,10 +31,12 @@ class ReadingState(Enum):
 
 @dataclass(slots=True, eq=False)
 class Reading:
-    """A request that reads an export of a peer; missing counts are of its admission."""
+    """A request that reads an export of a peer; missing counts are of its admission. ``digest`` is
+    that of its prompt."""
 
     request_id: str
     holding: protocol.Holding
+    digest: bytes
     mode: Mode
     state: ReadingState = ReadingState.ALIVE
     leased: bool = False

@@ -74,7 +74,8 @@ class Export:
     ``block_ids``: int32[logical blocks], host block of each logical block; the caller must keep
     them until the export is reported as ended. ``generation`` tells apart two exports that use
     the same request id or blocks. ``hot``: int32[n, 3], the pages sent in mode hot. ``blob`` is
-    opaque here and reaches the reader with the admission (summaries, selection).
+    opaque here and reaches the reader with the admission (summaries, selection). ``digest`` says
+    which prompt it is (:func:`oasis_runtime.pd.digest.prompt_digest`).
     """
 
     request_id: str
@@ -83,6 +84,7 @@ class Export:
     block_ids: NDArray[np.int32]
     hot: Pages
     blob: bytes
+    digest: bytes
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from oasis_runtime.serve.config_file import Override, load_config, parse_overrid
 from oasis_runtime.serve.environment import server_environment
 from oasis_runtime.serve.fast_tier import fast_tier_problem
 from oasis_runtime.serve.machine import after_links, check_numa, measure_links
-from oasis_runtime.serve.model_folder import read_shape
+from oasis_runtime.serve.model_folder import read_shape, weights
 from oasis_runtime.serve.payload import EnginePayload
 from oasis_runtime.serve.refusal import RefusalError, report
 from oasis_runtime.serve.threads import CpuShare, read_quota
@@ -65,7 +65,12 @@ def prepare(config: EngineConfig) -> EnginePayload:
         raise RefusalError([problem])
     placement = check_numa(config.numa, HostView())
     measured = measure_links(config, shape)
-    return EnginePayload(config=after_links(config, measured), links=measured, numa=placement)
+    return EnginePayload(
+        config=after_links(config, measured),
+        links=measured,
+        numa=placement,
+        weights=weights(config.model),
+    )
 
 
 def become_server(payload: EnginePayload) -> NoReturn:

@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
 from oasis_runtime.serve.refusal import RefusalError
+
+_CONFIG = "config.json"
+_WEIGHTS = frozenset({".safetensors", ".bin", ".pt", ".pth", ".gguf"})
+_SAMPLES = 16
+_SAMPLE_BYTES = 1 << 16
+"""Of each file of weights: 1 MiB, so that a model of many files costs a fraction of a second."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +50,7 @@ def read_shape(model: str, dtype: str) -> ModelShape | None:
         raise RefusalError(
             [f"model path {model} does not exist in this container; mount it or correct spec.model"]
         )
-    file = folder / "config.json"
+    file = folder / _CONFIG
     try:
         content: Any = json.loads(file.read_bytes())
     except FileNotFoundError:
@@ -55,6 +62,40 @@ def read_shape(model: str, dtype: str) -> ModelShape | None:
             [f"{file} cannot be read as JSON ({error}); copy the model folder again"]
         ) from None
     return _shape(content, dtype)
+
+
+def weights(model: str) -> str:
+    """What tells a model from others of its shape: KV of one means nothing to the other.
+
+    Of a folder it is a digest over its config and samples of its weights, wherever it lies; of a
+    hub name the name.
+
+    Raises:
+        RefusalError: a file of the folder is not readable.
+    """
+    if not is_folder(model):
+        return model
+    digest = blake2b(digest_size=8)
+    for file in sorted(Path(model).iterdir()):
+        if file.name != _CONFIG and file.suffix not in _WEIGHTS:
+            continue
+        try:
+            _sample(file, digest)
+        except OSError as error:
+            raise RefusalError(
+                [f"{file} cannot be read ({error.strerror}); copy the model folder again"]
+            ) from None
+    return digest.hexdigest()
+
+
+def _sample(file: Path, digest: blake2b) -> None:
+    size = file.stat().st_size
+    digest.update(f"{file.name} {size}\n".encode())
+    with file.open("rb") as content:
+        last = max(0, size - _SAMPLE_BYTES)
+        for start in sorted({last * i // (_SAMPLES - 1) for i in range(_SAMPLES)}):
+            content.seek(start)
+            digest.update(content.read(_SAMPLE_BYTES))
 
 
 def _shape(content: Any, dtype: str) -> ModelShape | None:

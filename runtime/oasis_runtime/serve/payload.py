@@ -23,3 +23,5 @@ class EnginePayload(BaseModel):
     config: EngineConfig
     links: LinkReport
     numa: NumaReport
+    weights: str
+    """What tells this model from others of its shape (:func:`model_folder.weights`)."""

@@ -26,7 +26,8 @@ from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.kv_cache_interface import KVCacheConfig
 from vllm.v1.request import Request
 
-from oasis_runtime.contract import EngineConfig, Role
+from oasis_runtime.contract import Role
+from oasis_runtime.serve.payload import EnginePayload
 from oasis_runtime.vllm.messages import Results, StepOrders
 from oasis_runtime.vllm.metrics import OasisPromMetrics, OasisStats
 from oasis_runtime.vllm.options import engine_payload
@@ -51,7 +52,7 @@ class OasisConnector(KVConnectorBase_V1, SupportsHMA):
                 "OasisConnector has no `oasis` section in kv_connector_extra_config; "
                 "start the server with `python -m oasis_runtime serve`"
             )
-        self._config = payload.config
+        self._payload = payload
         self._worker: WorkerSide | None = None
         self._results = Results()
         self._scheduler: SchedulerSide | None = None
@@ -70,7 +71,7 @@ class OasisConnector(KVConnectorBase_V1, SupportsHMA):
 
         Raises TransferError when its port or NIXL is not available.
         """
-        owner, reader = _peers(self._config, session, layout)
+        owner, reader = _peers(self._payload, session, layout)
         self._worker = WorkerSide(session, owner, reader)
 
     def before_step(self, orders: KVConnectorMetadata | None) -> bool:
@@ -183,13 +184,14 @@ class OasisConnector(KVConnectorBase_V1, SupportsHMA):
 
 
 def _peers(
-    config: EngineConfig, session: Session, layout: PageLayout
+    payload: EnginePayload, session: Session, layout: PageLayout
 ) -> tuple[OwnerRole | None, ReaderRole | None]:
-    if config.role is Role.BOTH:
+    role = payload.config.role
+    if role is Role.BOTH:
         return None, None
     from oasis_runtime.vllm import transfer  # needs NIXL, which one role does without
 
     rank = get_tensor_model_parallel_rank()
-    if config.role is Role.PREFILL:
-        return transfer.open_owner(config, session, layout, rank), None
-    return None, transfer.open_reader(config, session, layout, rank)
+    if role is Role.PREFILL:
+        return transfer.open_owner(payload, session, layout, rank), None
+    return None, transfer.open_reader(payload, session, layout, rank)

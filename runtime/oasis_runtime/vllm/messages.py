@@ -11,12 +11,13 @@ from oasis_runtime.contract import RequestOptions
 
 @dataclass(frozen=True)
 class Source:
-    """A prefill engine's export."""
+    """A prefill engine's export. ``digest``: of the prompt that it must be of."""
 
     host: str
     port: int
     request_id: str
     generation: int
+    digest: bytes
 
 
 @dataclass(frozen=True)
@@ -37,12 +38,13 @@ class LoadOrder:
 
 @dataclass(frozen=True)
 class ExportOrder:
-    """Keep a finished request's KV for a decode engine."""
+    """Keep a finished request's KV for a decode engine. ``digest``: of its prompt."""
 
     request_id: str
     generation: int
     blocks: tuple[int, ...]
     tokens: int
+    digest: bytes
 
 
 @dataclass

@@ -7,11 +7,13 @@ from typing import Any
 from pydantic import ValidationError
 from vllm.logger import init_logger
 from vllm.v1.core.kv_cache_manager import KVCacheBlocks
+from vllm.v1.core.kv_cache_utils import generate_block_hash_extra_keys
 from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.request import Request, RequestStatus
 
 from oasis_runtime.contract import TRANSFER_PROTOCOL_VERSION, EngineConfig, RequestOptions, Role
 from oasis_runtime.core.budget import Budget
+from oasis_runtime.pd.digest import prompt_digest
 from oasis_runtime.serve.transfer_params import OasisTransfer, TransferParams
 from oasis_runtime.vllm.messages import ExportOrder, LoadOrder, Source, StepOrders
 from oasis_runtime.vllm.options import request_options
@@ -84,7 +86,7 @@ class SchedulerSide:
                 blocks=tuple(blocks.get_block_ids()[0]),
                 first=(request.num_prompt_tokens - external) // self._block,
                 tokens=request.num_prompt_tokens,
-                source=_source(params, params.oasis),
+                source=_source(params, params.oasis, request),
                 whole=whole,
             )
         )
@@ -104,7 +106,7 @@ class SchedulerSide:
         if self._config.role is Role.DECODE:
             # Refused by the API server or aborted before its first step: nobody will read it.
             if params.do_remote_prefill and params.oasis is not None:
-                self._orders.unread.append(_source(params, params.oasis))
+                self._orders.unread.append(_source(params, params.oasis, request))
             return False, None
         if not params.do_remote_decode:
             return False, None
@@ -115,7 +117,7 @@ class SchedulerSide:
         tokens = request.num_prompt_tokens
         used = blocks[: -(-tokens // self._block)]
         self._orders.exports.append(
-            ExportOrder(request.request_id, self._generation, tuple(used), tokens)
+            ExportOrder(request.request_id, self._generation, tuple(used), tokens, _digest(request))
         )
         return True, {
             "do_remote_prefill": True,
@@ -131,11 +133,21 @@ class SchedulerSide:
         }
 
 
-def _source(params: TransferParams, oasis: OasisTransfer) -> Source:
+def _source(params: TransferParams, oasis: OasisTransfer, request: Request) -> Source:
     """Of parameters that ask for a load, which are complete then."""
     assert params.remote_host is not None
     assert params.remote_port is not None
     assert params.remote_request_id is not None
     return Source(
-        params.remote_host, params.remote_port, params.remote_request_id, oasis.generation
+        params.remote_host,
+        params.remote_port,
+        params.remote_request_id,
+        oasis.generation,
+        _digest(request),
     )
+
+
+def _digest(request: Request) -> bytes:
+    """Of all that decides the KV of the prompt in an engine of this model."""
+    others, _ = generate_block_hash_extra_keys(request, 0, request.num_prompt_tokens, 0)
+    return prompt_digest(request.prompt_token_ids or (), others or ())

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from vllm.logger import init_logger
 
-from oasis_runtime.contract import EngineConfig, Metric
+from oasis_runtime.contract import Metric
 from oasis_runtime.core.admission import Admission, hot_pages
 from oasis_runtime.core.requests import Selection
 from oasis_runtime.kernels.contract import I32, U8
@@ -22,6 +22,7 @@ from oasis_runtime.pd.exporter import Exporter
 from oasis_runtime.pd.importer import Importer
 from oasis_runtime.pd.settings import TransferSettings
 from oasis_runtime.pd.types import Admitted, Export, Landed, Lost, Mode, Peer
+from oasis_runtime.serve.payload import EnginePayload
 from oasis_runtime.vllm.layout import PageLayout
 from oasis_runtime.vllm.messages import ExportOrder, LoadOrder, Results, Source
 from oasis_runtime.vllm.metrics import key
@@ -79,6 +80,7 @@ class Owner:
                 block_ids=blocks,
                 hot=hot_pages(selection, sinks, len(blocks)),
                 blob=Admission.of(tables, blocks, selection).encode(),
+                digest=order.digest,
             )
         )
 
@@ -140,6 +142,7 @@ class Reader:
                 self._peer(order.source),
                 order.source.request_id,
                 order.source.generation,
+                order.source.digest,
                 Mode.ALL if order.whole else Mode.HOT,
             )
         except ValueError as error:  # an id or generation that no prefill engine gave
@@ -152,7 +155,13 @@ class Reader:
         """Let the peer free an export that is not needed, without waiting for its lease."""
         name = f"unread {source.request_id}"
         try:
-            self._importer.admit(name, self._peer(source), source.request_id, source.generation)
+            self._importer.admit(
+                name,
+                self._peer(source),
+                source.request_id,
+                source.generation,
+                source.digest,
+            )
         except ValueError:  # an id or generation that no prefill engine gave, or told already
             return
         self._importer.release(name)
@@ -307,30 +316,34 @@ class Reader:
         self._importer.close()
 
 
-def _fingerprint(session: Session, layout: PageLayout) -> str:
-    """Equal for two engines whose pages can be copied into each other, readable where not."""
+def _fingerprint(session: Session, layout: PageLayout, weights: str) -> str:
+    """Equal for two engines whose pages can be copied into each other and mean the same, readable
+    where not."""
     g = session.engine.tables.geometry
     dtype = session.tiers.fast.dtype
     return (
         f"{g.layers} layers, {g.heads} KV heads, head size {g.dim}, block {g.block}, {dtype}, "
-        f"layout {layout.fingerprint()}"
+        f"layout {layout.fingerprint()}, weights {weights}"
     )
 
 
-def open_owner(config: EngineConfig, session: Session, layout: PageLayout, rank: int) -> Owner:
+def open_owner(payload: EnginePayload, session: Session, layout: PageLayout, rank: int) -> Owner:
     """Listen for decode engines. Raises TransferError when the port or NIXL is not available."""
-    settings = TransferSettings.from_config(config.transfer, rank)
-    exporter = Exporter(settings, HostPages(session), _fingerprint(session, layout))
+    settings = TransferSettings.from_config(payload.config.transfer, rank)
+    fingerprint = _fingerprint(session, layout, payload.weights)
+    exporter = Exporter(settings, HostPages(session), fingerprint)
     exporter.start()
     return Owner(session, exporter)
 
 
-def open_reader(config: EngineConfig, session: Session, layout: PageLayout, rank: int) -> Reader:
+def open_reader(payload: EnginePayload, session: Session, layout: PageLayout, rank: int) -> Reader:
     """Prepare to read from prefill engines. Raises TransferError without NIXL."""
     g = session.engine.tables.geometry
     settings = replace(
-        TransferSettings.from_config(config.transfer), most_pages=g.layers * g.heads * g.host_blocks
+        TransferSettings.from_config(payload.config.transfer),
+        most_pages=g.layers * g.heads * g.host_blocks,
     )
-    importer = Importer(settings, _fingerprint(session, layout), g.page_bytes)
+    fingerprint = _fingerprint(session, layout, payload.weights)
+    importer = Importer(settings, fingerprint, g.page_bytes)
     importer.start()
     return Reader(session, importer, rank)

@@ -30,6 +30,7 @@ from oasis_runtime.pd.types import (
 
 LAYERS, HEADS, BLOCKS, PAGE_BYTES = 8, 2, 256, 16384
 FINGERPRINT = "test-model/8x2/16384"
+DIGEST = b"of a prompt"
 
 LEASE_SECONDS = 3.0
 SETTINGS = TransferSettings(
@@ -96,7 +97,7 @@ class OwnerActor:
         self, request_id: str, generation: int, blocks: int, hot: Pages, blob_bytes: int
     ) -> None:
         blob = blob_of(request_id, blob_bytes)
-        export = Export(request_id, generation, blocks * 32, host_blocks(blocks), hot, blob)
+        export = Export(request_id, generation, blocks * 32, host_blocks(blocks), hot, blob, DIGEST)
         self._exporter.offer(export)
 
     def withdraw(self, request_id: str) -> None:
@@ -169,7 +170,7 @@ class ReaderActor:
         self._reads[request_id] = Read()
         self._asked[request_id] = time.monotonic()
         peer = Peer(host, port)
-        self._importer.admit(request_id, peer, remote or request_id, generation, mode)
+        self._importer.admit(request_id, peer, remote or request_id, generation, DIGEST, mode)
 
     def fetch(self, wanted: dict[str, Pages]) -> list[int | None]:
         return [self._importer.fetch(request, pages) for request, pages in wanted.items()]

@@ -11,7 +11,7 @@ from oasis_runtime.pd.types import Mode, all_pages, decode_pages, encode_pages
 
 
 def reading() -> Reading:
-    return Reading("local", protocol.Holding("remote", 3), Mode.HOT)
+    return Reading("local", protocol.Holding("remote", 3), b"", Mode.HOT)
 
 
 @given(st.integers(1, 200), st.integers(1, 64), st.integers(1, 1000))
@@ -44,7 +44,7 @@ def test_blob_pieces_cover_the_blob_once(blob_bytes: int, chunk: int) -> None:
 
 def test_a_hot_admission_brings_the_owners_pages_a_full_one_every_page() -> None:
     hot = np.array([[1, 0, 5], [0, 1, 2]], dtype=np.int32)
-    answer = protocol.Admission(1, 200, 2, 2, 6, 0, encode_pages(hot))
+    answer = protocol.Admission(1, 200, 2, 2, 6, 0, encode_pages(hot), b"")
     assert np.array_equal(admission_pages(Mode.HOT, answer), hot)
     every = admission_pages(Mode.ALL, answer)
     assert len({tuple(page) for page in every.tolist()}) == len(every) == 2 * 2 * 6

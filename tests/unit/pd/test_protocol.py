@@ -29,7 +29,10 @@ from_owner = st.one_of(
     st.builds(protocol.Welcome, names, st.floats(0.001, 1e6)),
     st.builds(protocol.Unwelcome, st.text()),
     st.builds(
-        protocol.Admission, counts, counts, counts, counts, counts, counts, st.binary(max_size=120)
+        protocol.Admission,
+        *(counts,) * 6,
+        st.binary(max_size=120),
+        st.binary(max_size=64),
     ),
     st.builds(protocol.Refused, counts, st.text()),
     st.builds(protocol.Fetched, counts, st.lists(refused_items, max_size=4), counts),

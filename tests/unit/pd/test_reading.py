@@ -13,11 +13,11 @@ from oasis_runtime.pd.types import Admitted, Landed, Mode, Reason
 
 
 def reading(name: str = "a") -> Reading:
-    return Reading(name, protocol.Holding(name, 1), Mode.HOT)
+    return Reading(name, protocol.Holding(name, 1), b"", Mode.HOT)
 
 
 def admission(blob_bytes: int) -> protocol.Admission:
-    return protocol.Admission(1, 100, 1, 1, 4, blob_bytes, b"")
+    return protocol.Admission(1, 100, 1, 1, 4, blob_bytes, b"", b"")
 
 
 ONE = np.zeros((1, 3), dtype=np.int32)
@@ -35,13 +35,13 @@ def nothing() -> None:
 def test_more_than_the_host_tier_holds_is_refused_before_anything_is_allocated(
     layers: int, kv_heads: int, blocks: int, blob_bytes: int
 ) -> None:
-    announced = protocol.Admission(1, 100, layers, kv_heads, blocks, blob_bytes, b"")
+    announced = protocol.Admission(1, 100, layers, kv_heads, blocks, blob_bytes, b"", b"")
     with pytest.raises(ValueError, match="the host tier here holds 19 pages of 64 bytes"):
         check_size(announced, 19, 64)
 
 
 def test_what_the_host_tier_holds_may_be_announced() -> None:
-    check_size(protocol.Admission(1, 100, 5, 2, 2, 20 * 64, b""), 20, 64)
+    check_size(protocol.Admission(1, 100, 5, 2, 2, 20 * 64, b"", b""), 20, 64)
 
 
 def test_an_admission_without_a_blob_is_told_at_once() -> None:

@@ -18,4 +18,5 @@ def payload(**settings: Any) -> EnginePayload:
             links.judge_network(config.role, links.NetworkSpeed("eth0", 100e9), LinkConfig()),
         ),
         numa=numa.NumaReport(numa.Verdict.ALIGNED, "all on NUMA node 0", 0, bound=True),
+        weights="0123456789abcdef",
     )

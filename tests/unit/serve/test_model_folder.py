@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from oasis_runtime.serve.model_folder import ModelShape, is_folder, read_shape
+from oasis_runtime.serve.model_folder import ModelShape, is_folder, read_shape, weights
 from oasis_runtime.serve.refusal import RefusalError
 
 
@@ -83,3 +83,37 @@ def test_a_config_that_does_not_say_is_no_reason_to_refuse(
 
 def test_a_page_is_keys_and_values_of_one_block_of_one_head() -> None:
     assert ModelShape(head_dim=64, element_bytes=2).page_bytes(32) == 2 * 32 * 64 * 2
+
+
+def model_of(folder: Path, name: str = "a", **files: bytes) -> str:
+    made = folder / name
+    made.mkdir()
+    for stem, content in {"config": b"{}", **files}.items():
+        (made / f"{stem}{'.json' if stem == 'config' else '.safetensors'}").write_bytes(content)
+    return str(made)
+
+
+def test_a_model_is_the_same_wherever_it_lies(tmp_path: Path) -> None:
+    layers = bytes(range(256)) * 20000
+    here, there = model_of(tmp_path, part=layers), model_of(tmp_path, "b", part=layers)
+    assert weights(here) == weights(there)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"part": b"\1" + bytes(5_000_000)},
+        {"part": bytes(5_000_000) + b"\1"},
+        {"part": bytes(2_000_000) + b"\1" * 1_000_000 + bytes(2_000_001)},
+        {"part": bytes(5_000_001), "config": b'{"rope_theta": 1}'},
+        {"part": bytes(5_000_001), "more": b""},
+    ],
+    ids=["first", "last", "middle", "config", "file"],
+)
+def test_a_model_with_other_weights_is_another(tmp_path: Path, other: dict[str, bytes]) -> None:
+    one = weights(model_of(tmp_path, part=bytes(5_000_001)))
+    assert weights(model_of(tmp_path, "b", **other)) != one
+
+
+def test_a_model_of_the_hub_is_known_by_its_name() -> None:
+    assert weights("someone/model") == "someone/model"
