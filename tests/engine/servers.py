@@ -84,6 +84,18 @@ class Server:
 
         wait_until(healthy, START_SECONDS, f"{self.config.role} is not healthy")
 
+    def kill_engine(self) -> int:
+        """Only the process that computes, as the kernel does when memory is short. Returns the
+        exit status of the server, which notices."""
+        assert self._process is not None
+        children = Path(f"/proc/{self._process.pid}/task").glob("*/children")
+        pids = [pid for listed in children for pid in listed.read_text().split()]
+        (engine,) = [
+            pid for pid in pids if b"EngineCore" in Path(f"/proc/{pid}/cmdline").read_bytes()
+        ]
+        os.kill(int(engine), signal.SIGKILL)
+        return self._process.wait(STOP_SECONDS)
+
     def kill(self) -> None:
         """As a pod dies: all of its processes at once, without a word."""
         assert self._process is not None

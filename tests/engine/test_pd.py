@@ -373,3 +373,11 @@ def test_a_prefill_engine_that_is_gone_before_it_is_asked_costs_a_recomputation(
     pair.prefill.kill()
     answer = pair.decode.post(body(ask.prompt, 12, kv_transfer_params=params))
     assert [tokens_of(answer)] == expected.tokens
+
+
+def test_a_server_whose_engine_dies_fails(running: Pair) -> None:
+    """Ends the decode engine, so it stays the last test of the file."""
+    if not running.decode.alive:
+        running.up()
+    assert running.decode.kill_engine() == 1
+    assert "the engine has died" in running.decode.log()

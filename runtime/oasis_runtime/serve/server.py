@@ -2,7 +2,8 @@
 
 What :func:`vllm.entrypoints.launchers.api_server.entry.main` does (vLLM 0.32), but for its handler
 of SIGTERM during the start; see :mod:`oasis_runtime.serve.termination`. The server's own handlers,
-which drain, take the place of ours right before it listens.
+which drain, take the place of ours right before it listens. A server that ends without a signal has
+lost its engine, and fails.
 """
 
 from __future__ import annotations
@@ -12,9 +13,12 @@ from collections.abc import Sequence
 
 from oasis_runtime.serve import termination
 
+EXIT_DIED = 1
+"""The server ended, and nobody had asked for it."""
 
-def main(arguments: Sequence[str]) -> None:
-    """Serve until a signal; ``arguments`` are those of ``vllm serve``."""
+
+def main(arguments: Sequence[str]) -> int:
+    """Serve until a signal; ``arguments`` are those of ``vllm serve``. Returns the exit status."""
     termination.end_at_once()
     # Only now: these take ten seconds and more.
     import uvloop
@@ -25,6 +29,8 @@ def main(arguments: Sequence[str]) -> None:
     from vllm.logger import configure_logging_from_args
     from vllm.utils.argparse_utils import FlexibleArgumentParser
     from vllm.utils.system_utils import decorate_logs
+
+    from oasis_runtime.serve.loop import ServerLoop
 
     cli_env_setup()  # type: ignore[no-untyped-call]
     parser = FlexibleArgumentParser()  # type: ignore[no-untyped-call]
@@ -37,8 +43,13 @@ def main(arguments: Sequence[str]) -> None:
         address, listening = setup_server(parsed, reuse_port=False)
         await run_server_worker(address, listening, parsed)
 
-    uvloop.run(serve())
+    loop = ServerLoop()
+    uvloop.run(serve(), loop_factory=lambda: loop)
+    if loop.asked:
+        return 0
+    sys.stderr.write("oasis_runtime: the engine has died; the log above says of what\n")
+    return EXIT_DIED
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    sys.exit(main(sys.argv[1:]))
