@@ -2,22 +2,50 @@
 
 from __future__ import annotations
 
+from typing import Literal, get_args
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
+
+from oasis_operator.autoscaling.reason import Reason
+from oasis_operator.cluster.kinds import (
+    CHILD_BY_KIND,
+    EVENT,
+    LEASE,
+    OASIS_DEPLOYMENT,
+    OASIS_ROLE,
+)
 
 OF = ("oasiskv_namespace", "oasiskv_deployment")
 """Labels of what is about one OasisDeployment; ``namespace`` is that of the operator's pod."""
 
 
+Result = Literal["ok", "refused", "terminating", "throttled", "conflict", "unreachable", "error"]
+"""How a reconcile ends."""
+WRITES = (
+    *((kind, verb) for kind in CHILD_BY_KIND for verb in ("apply", "take", "delete")),
+    ("Deployment", "scale"),
+    (OASIS_DEPLOYMENT.kind, "status"),
+    (OASIS_ROLE.kind, "status"),
+    (EVENT.kind, "create"),
+    (EVENT.kind, "count"),
+    (LEASE.kind, "create"),
+)
+"""Kinds and verbs of what the operator writes."""
+
+
 class OperatorMetrics:
-    """One registry, so that two operators in one process would not share counters."""
+    """One registry, so that two operators in one process would not share counters.
+
+    What labels can be is published as 0 from the start: of a series that begins with its first
+    count Prometheus never sees that count as an increase.
+    """
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
         self.reconciles = Counter(
             "oasis_operator_reconciles",
-            "Reconciles by result: ok, refused, terminating, throttled, conflict, unreachable, "
-            "error.",
+            f"Reconciles by result: {', '.join(get_args(Result))}.",
             ["result"],
             registry=self.registry,
         )
@@ -61,6 +89,16 @@ class OperatorMetrics:
             [*OF, "role", "reason"],
             registry=self.registry,
         )
+
+        for result in get_args(Result):
+            self.reconciles.labels(result)
+        for kind, verb in WRITES:
+            self.writes.labels(kind, verb)
+
+    def scales(self, namespace: str, name: str, role: str) -> None:
+        """From now on decisions about this role may be counted."""
+        for reason in Reason:
+            self.scale_decisions.labels(namespace, name, role, reason)
 
     def wrote(self, kind: str, verb: str) -> None:
         self.writes.labels(kind, verb).inc()

@@ -24,6 +24,7 @@ from oasis_runtime.contract import (
     TierConfig,
     TransferConfig,
 )
+from oasis_runtime.vllm.metrics import LABEL_VALUES, SERIES
 from tests.engine.configs import BLOCK, PAGE_BYTES, PAGES_A_BLOCK, engine_config
 from tests.engine.inprocess.asks import Ask
 from tests.engine.prompts import Prose
@@ -375,9 +376,19 @@ def test_a_prefill_engine_that_is_gone_before_it_is_asked_costs_a_recomputation(
     assert [tokens_of(answer)] == expected.tokens
 
 
+def test_no_counter_has_had_labels_that_are_not_declared(running: Pair) -> None:
+    """After all that the tests before have made the decode engine count."""
+    seen = running.decode.metrics().samples
+    for metric, declared in LABEL_VALUES.items():
+        had = {
+            tuple(dict(labels)[name] for name in SERIES[metric].labels)
+            for (name, labels), _ in seen.items()
+            if name == metric
+        }
+        assert had == set(declared)
+
+
 def test_a_server_whose_engine_dies_fails(running: Pair) -> None:
     """Ends the decode engine, so it stays the last test of the file."""
-    if not running.decode.alive:
-        running.up()
     assert running.decode.kill_engine() == 1
     assert "the engine has died" in running.decode.log()

@@ -18,9 +18,12 @@ from typing import Any
 import httpx
 import pytest
 import yaml
+from prometheus_client import Counter
 
 from oasis_runtime.contract import Metric
+from oasis_runtime.vllm.metrics import LABEL_VALUES, SERIES
 from testbed import model
+from tests.engine.metrics import Metrics
 
 START_SECONDS = 240
 """Measured 25 s on two idle cores; other work on the machine makes it slower."""
@@ -129,6 +132,19 @@ def wait_until_healthy(server: Server) -> None:
             except subprocess.TimeoutExpired:
                 continue
     pytest.fail(f"not healthy after {START_SECONDS} s:\n{server.log.read_text()[-4000:]}")
+
+
+def test_every_counter_begins_at_zero_with_all_that_its_labels_can_be(server: Server) -> None:
+    """Before anything is asked, so it stays the first test of the file."""
+    counters = {metric for metric, series in SERIES.items() if series.kind is Counter}
+    begun = Metrics.parse(server.client.get("/metrics").text)
+    for metric in counters:
+        own = {
+            tuple(dict(labels)[name] for name in SERIES[metric].labels): value
+            for (name, labels), value in begun.samples.items()
+            if name == metric
+        }
+        assert own == dict.fromkeys(LABEL_VALUES.get(metric, ((),)), 0.0), metric
 
 
 def test_a_question_is_answered(server: Server) -> None:

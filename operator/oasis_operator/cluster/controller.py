@@ -26,7 +26,7 @@ from oasis_operator.cluster.server import ApiServer
 from oasis_operator.cluster.store import Store
 from oasis_operator.cluster.watch import watch_settings, watches
 from oasis_operator.logs import about
-from oasis_operator.metrics import OperatorMetrics
+from oasis_operator.metrics import OperatorMetrics, Result
 
 WORKERS = 8
 RESYNCS_PER_REFILL = 10
@@ -121,7 +121,7 @@ class Controller:
                 result = await self._once(key)
             self._metrics.reconciles.labels(result).inc()
 
-    async def _once(self, key: Key) -> str:
+    async def _once(self, key: Key) -> Result:
         """One reconcile; every failure comes back later and none ends the worker."""
         queue = self._queue
         try:

@@ -100,6 +100,9 @@ class Scaler:
             return Scaled(with_replicas(od, external_replicas(od, observed)), external_condition())
         spec, revision, now = scaling_spec(od, scaling), observed.selected(), self._now()
         known = self._known(key, od, revision)
+        if known is None:
+            for component in replicas_of(od):
+                self._metrics.scales(*key, component.value)
         if revision is None:
             start = within_bounds(replicas_of(od), spec)
             return Scaled(with_replicas(od, start), again_seconds=self._period)

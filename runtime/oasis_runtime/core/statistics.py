@@ -5,6 +5,25 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
+MODES = ("sparse", "dense")
+FALLBACK_REASONS = (
+    "short_context",
+    "mode",
+    "low_recall",
+    "fast_tier_full",
+    "no_selection",
+    "prefill_role",
+)
+"""Why a request is decoded densely, as the engine says it."""
+MOVES = (
+    ("host", "fast", "pin"),
+    ("host", "fast", "admission"),
+    ("host", "fast", "prefetch"),
+    ("remote", "host", "admission"),
+    ("remote", "host", "demand"),
+)
+"""What the engine copies: from which tier, to which, why."""
+
 
 @dataclass
 class Statistics:

@@ -22,7 +22,7 @@ from vllm.distributed.kv_transfer.kv_connector.v1.metrics import (
 )
 
 from oasis_runtime.contract import Metric
-from oasis_runtime.core.statistics import Statistics
+from oasis_runtime.core.statistics import FALLBACK_REASONS, MODES, MOVES, Statistics
 from oasis_runtime.serve.payload import EnginePayload
 from oasis_runtime.vllm.options import engine_payload
 
@@ -82,6 +82,16 @@ SERIES: Mapping[Metric, Series] = {
     ),
     Metric.NUMA_ALIGNED: Series(Gauge, "1 aligned, 0 not, -1 unknown."),
 }
+
+
+LABEL_VALUES: Mapping[Metric, tuple[tuple[str, ...], ...]] = {
+    Metric.TIER_BYTES: (*MOVES, ("host", "remote", "admission"), ("host", "remote", "demand")),
+    Metric.STEPS: tuple((mode,) for mode in MODES),
+    Metric.FALLBACKS: tuple((reason,) for reason in FALLBACK_REASONS),
+    Metric.REFUSED_TRANSFERS: (("owner",), ("reader",), ("lost",)),
+}
+"""All that the labels of a counter can be. They are published as 0 from the start: of a series
+that begins with its first count Prometheus never sees that count as an increase."""
 
 
 def key(metric: Metric, *labels: str) -> str:
@@ -167,9 +177,10 @@ class OasisPromMetrics(KVConnectorPromMetrics):
                 options["buckets"] = series.buckets
             make = metric_types[series.kind]
             self._families[metric.value] = make(metric.value, series.help, **options)
-            if not series.labels:
-                for values in per_engine_labelvalues.values():
-                    self._families[metric.value].labels(*values)
+            own = LABEL_VALUES.get(metric, ()) if series.labels else ((),)
+            for values in per_engine_labelvalues.values():
+                for labels in own:
+                    self._families[metric.value].labels(*values, *labels)
         payload = engine_payload(vllm_config)
         if payload is not None:
             for engine in per_engine_labelvalues:
