@@ -65,7 +65,11 @@ SERIES: Mapping[Metric, Series] = {
     Metric.RESIDENT_BLOCKS_PER_HEAD: Series(
         Gauge, "Blocks in the fast tier, mean over layers and KV heads."
     ),
-    Metric.FAST_SLOTS: Series(Gauge, "Pages of the fast tier.", ("state",)),
+    Metric.FAST_SLOTS: Series(
+        Gauge,
+        "Pages of the fast tier; used ones stay after their request until the slot is needed.",
+        ("state",),
+    ),
     Metric.ESCALATED_HEADS: Series(
         Gauge, "KV heads with more than the budget for their low audited recall."
     ),
