@@ -76,8 +76,8 @@ class Metric(StrEnum):
     """Requests that were served densely, by label ``reason``."""
     RESIDENT_BLOCKS_PER_HEAD = "oasis_resident_blocks_per_head"
     FAST_SLOTS = "oasis_fast_slots"
-    """Slots of the fast tier by label ``state`` (used, total). A page stays until its slot is needed,
-    so ``used`` does not fall when requests end."""
+    """Slots of the fast tier by label ``state`` (used, total). A page stays until its slot is
+    needed, so ``used`` does not fall when requests end."""
     PREFETCH_CAP = "oasis_prefetch_cap_ratio"
     LINK_BANDWIDTH = "oasis_link_bandwidth_bytes_per_second"
     """Measured at start and online, by label ``link`` (host_fast, network)."""
