@@ -247,6 +247,35 @@ def test_a_prompt_longer_than_the_model_takes_is_refused_and_the_engine_lives(
     assert "Paris" in server.answer(QUESTION)
 
 
+ODD_BODIES = (
+    b'{"model": "smol", "prompt": "a", "max_tokens": 1, "kv_transfer_params": {"remote_port": -1}}',
+    b'{"model": "smol", "prompt": "a", "max_tokens": 1, "vllm_xargs": {"kv_transfer_params": "x"}}',
+    b'{"model": "smol", "prompt": "a", "max_tokens": 1, "vllm_xargs": {"x": "\\ud800"}}',
+    b'{"model": "smol", "prompt": "a", "max_tokens": 1, "vllm_xargs": {"oasis": "zz"}}',
+    b'{"model": "smol", "token_ids": [1], "sampling_params": {"extra_args": {"oasis": "zz"}}}',
+    b'{"model": "smol", "prompt": "a", "max_tokens": ' + b"9" * 5000 + b"}",
+    b"[" * 100000,
+)
+
+
+def test_no_path_of_the_server_takes_a_request_unchecked(server: Server) -> None:
+    """The paths are those that vLLM lists at its start, of this version with these arguments."""
+    routes = re.findall(r"Route: (\S+), Methods: (.*)", server.log.read_text())
+    paths = {path for path, methods in routes if "POST" in methods}
+    assert {"/v1/completions", "/v1/chat/completions/render", "/invocations"} <= paths
+    answers = {
+        (path, body[:90]): server.client.post(
+            re.sub(r"\{\w+\}", "x", path),
+            content=body,
+            headers={"content-type": "application/json"},
+        ).status_code
+        for path in paths
+        for body in ODD_BODIES
+    }
+    assert {asked: status for asked, status in answers.items() if status != 400} == {}
+    assert "Paris" in server.answer(QUESTION)
+
+
 def test_what_is_no_json_gets_vllms_own_answer(server: Server) -> None:
     response = server.client.post(
         "/v1/chat/completions", content=b"{", headers={"content-type": "application/json"}

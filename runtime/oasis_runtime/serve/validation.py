@@ -1,12 +1,15 @@
 """ASGI middleware: a wrong ``kv_transfer_params`` or option is the client's error, not ours.
 
 vLLM takes both as dictionaries of anything and hands them to the scheduler, where an exception
-ends the engine for everybody. Here they are checked before a request exists.
+ends the engine for everybody. Here they are checked before a request exists, whatever path it came
+by: vLLM has a dozen that take a prompt, more with each release, and its plugins add others.
 """
 
 from __future__ import annotations
 
 import json
+import re
+import sys
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
@@ -15,7 +18,7 @@ from pydantic import ValidationError
 from oasis_runtime.contract import Role
 from oasis_runtime.serve.payload import PAYLOAD_KEY, EnginePayload
 from oasis_runtime.serve.request_options import OPTIONS_KEY, parse_request_options
-from oasis_runtime.serve.sentences import sentence
+from oasis_runtime.serve.sentences import Location, dotted, sentence
 from oasis_runtime.serve.transfer_params import TransferParams
 
 Message = MutableMapping[str, Any]
@@ -24,34 +27,22 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 ASGIApp = Callable[[Scope, Receive, Send], Awaitable[None]]
 
-CHECKED_PATHS = frozenset(
-    {
-        "/v1/completions",
-        "/v1/completions/render",
-        "/v1/chat/completions",
-        "/v1/chat/completions/batch",
-        "/v1/chat/completions/render",
-        "/v1/responses",
-        "/v1/responses/render",
-        "/v1/messages",
-        "/v1/messages/render",
-        "/inference/v1/generate",
-    }
-)
-"""The endpoints of vLLM 0.32 that take ``kv_transfer_params`` or ``vllm_xargs``.
-
-vllm-router sends every request to ``/render`` first, to learn the prompt's tokens.
-"""
-
 MAX_BODY_BYTES = 64 << 20
 """A million tokens of text are some 5 MB; the rest is for images."""
 
 TRANSFER_KEY = "kv_transfer_params"
 XARGS_KEY = "vllm_xargs"
+_EXTRA_ARGS = ("sampling_params", "extra_args")
+"""Where a request of tokens (``/inference/v1/generate``) has what others have in ``vllm_xargs``."""
+_OF_THE_REQUEST = (TRANSFER_KEY, "ec_transfer_params")
+"""vLLM puts these fields of a request among its extra arguments, and expects mappings there."""
+
+_NOT_PLAIN = re.compile(rb"\\u|[^\x01-\x7f]")
+"""Only such a body can say a character that UTF-8 cannot."""
 
 
 class RequestValidation:
-    """Checks the body of a generation request and passes it on, or answers 400.
+    """Checks the body of a request and passes it on, or answers 400.
 
     A body that is not a JSON object is passed on as it is, for vLLM's own answer.
     """
@@ -60,11 +51,7 @@ class RequestValidation:
         self.app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if (
-            scope["type"] != "http"
-            or scope["method"] != "POST"
-            or scope["path"].rstrip("/") not in CHECKED_PATHS
-        ):
+        if scope["type"] != "http" or scope["method"] != "POST":
             await self.app(scope, receive, send)
             return
         try:
@@ -95,14 +82,14 @@ def checked_body(body: bytes, payload: EnginePayload) -> bytes:
     vLLM wants a string where the options are, so an object there is turned into its JSON text.
 
     Raises:
-        RequestError: the transfer parameters or the options are wrong for this engine.
+        RequestError: the transfer parameters or the options are wrong for this engine, or the body
+            is JSON that no part of it can carry.
     """
-    try:
-        request = json.loads(body)
-    except (ValueError, RecursionError):
-        return body
+    request = _parsed(body)
     if not isinstance(request, dict):
         return body
+    if _NOT_PLAIN.search(body):
+        _check_text(request)
     if request.get(TRANSFER_KEY) is not None:
         _check_transfer(request[TRANSFER_KEY], payload.config.role)
     if OPTIONS_KEY in request:
@@ -111,14 +98,74 @@ def checked_body(body: bytes, payload: EnginePayload) -> bytes:
             f'{{"{XARGS_KEY}": {{"{OPTIONS_KEY}": {{...}}}}}}',
             OPTIONS_KEY,
         )
+    for location in ((XARGS_KEY,), _EXTRA_ARGS):
+        _check_extra(request, location, payload.config.selection.budget_tokens)
     extra = request.get(XARGS_KEY)
-    if not isinstance(extra, dict) or OPTIONS_KEY not in extra:
-        return body
-    _check_options(extra[OPTIONS_KEY], payload.config.selection.budget_tokens)
-    if isinstance(extra[OPTIONS_KEY], str):
+    if not isinstance(extra, dict) or isinstance(extra.get(OPTIONS_KEY, ""), str):
         return body
     extra[OPTIONS_KEY] = json.dumps(extra[OPTIONS_KEY])
     return json.dumps(request).encode()
+
+
+def _parsed(body: bytes) -> object:
+    """The JSON value of the body, None where it is not JSON."""
+    try:
+        return json.loads(body)
+    except (json.JSONDecodeError, UnicodeDecodeError):
+        return None
+    except RecursionError:
+        raise RequestError(
+            "the request body is JSON that is nested too deeply; send it flatter", None
+        ) from None
+    except ValueError:
+        raise RequestError(
+            f"the request body has a number of more than {sys.get_int_max_str_digits()} digits; "
+            "send a smaller one",
+            None,
+        ) from None
+
+
+def _check_text(request: dict[str, Any]) -> None:
+    """JSON can say half of a surrogate pair, which no text that goes to the engine can hold."""
+    pending: list[tuple[object, Location]] = [(request, ())]
+    while pending:
+        value, location = pending.pop()
+        if isinstance(value, dict):
+            for name, inner in value.items():
+                pending += [(name, location), (inner, (*location, name))]
+        elif isinstance(value, list):
+            pending += [(inner, (*location, index)) for index, inner in enumerate(value)]
+        elif isinstance(value, str) and not _is_text(value):
+            name = dotted(location) or "the request"
+            raise RequestError(
+                f"{name} has half of a surrogate pair, which is no character; send whole ones",
+                None if not location else str(location[0]),
+            )
+
+
+def _is_text(value: str) -> bool:
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _check_extra(request: dict[str, Any], location: tuple[str, ...], budget_tokens: int) -> None:
+    extra: object = request
+    for name in location:
+        extra = extra.get(name) if isinstance(extra, dict) else None
+    if not isinstance(extra, dict):
+        return
+    for name in _OF_THE_REQUEST:
+        if name in extra:
+            raise RequestError(
+                f"{dotted((*location, name))}: {name} is a field of the request itself; put it "
+                f"beside {location[0]}",
+                location[0],
+            )
+    if OPTIONS_KEY in extra:
+        _check_options(extra[OPTIONS_KEY], budget_tokens, location)
 
 
 def _check_transfer(value: object, role: Role) -> None:
@@ -142,16 +189,17 @@ def _check_transfer(value: object, role: Role) -> None:
         )
 
 
-def _check_options(value: object, budget_tokens: int) -> None:
+def _check_options(value: object, budget_tokens: int, location: tuple[str, ...]) -> None:
+    where = dotted(location)
     try:
         options = parse_request_options(value)
     except ValueError as error:
-        raise RequestError(f"{XARGS_KEY}.{error}", XARGS_KEY) from None
+        raise RequestError(f"{where}.{error}", location[0]) from None
     if options.budget_tokens is not None and options.budget_tokens > budget_tokens:
         raise RequestError(
-            f"{XARGS_KEY}.{OPTIONS_KEY}.budget_tokens is {options.budget_tokens} and this engine "
+            f"{where}.{OPTIONS_KEY}.budget_tokens is {options.budget_tokens} and this engine "
             f"is configured for {budget_tokens}; ask for no more than that",
-            XARGS_KEY,
+            location[0],
         )
 
 
