@@ -7,10 +7,19 @@ runtime, and never torch or vLLM.
 
 from __future__ import annotations
 
+import ipaddress
+import re
 from enum import StrEnum
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    model_validator,
+)
 
 # Ports, the same in every pod of every role.
 HTTP_PORT = 8000
@@ -95,17 +104,57 @@ class Metric(StrEnum):
     """1 aligned, 0 not, -1 unknown (no device to align with)."""
 
 
+def _number(value: object) -> object:
+    if isinstance(value, bool):
+        raise ValueError("write a number, not true or false")
+    return value
+
+
+def _plain(value: str) -> str:
+    """The text becomes an argument of a program, which a NUL would end."""
+    if any(character < " " and character not in "\n\t" for character in value):
+        raise ValueError("write it without control characters")
+    return value
+
+
+_LABEL = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?")
+_ZONE = re.compile(r"[A-Za-z0-9_.-]{1,15}")
+"""Of an IPv6 address: the name of a network interface."""
+
+
+def _host(value: str) -> str:
+    address, percent, zone = value.partition("%")
+    try:
+        ipaddress.ip_address(address)
+    except ValueError:
+        if all(_LABEL.fullmatch(label) for label in value.split(".")):
+            return value
+    else:
+        if not percent or (_ZONE.fullmatch(zone) and ".." not in zone):
+            return value
+    raise ValueError("write an IP address or a host name")
+
+
+Int = Annotated[int, BeforeValidator(_number)]
+Float = Annotated[float, BeforeValidator(_number)]
+Text = Annotated[str, Field(min_length=1, max_length=4096), AfterValidator(_plain)]
+Argument = Annotated[str, Field(max_length=1 << 16), AfterValidator(_plain)]
+Host = Annotated[str, Field(max_length=253), AfterValidator(_host)]
+Bytes = Annotated[Int, Field(ge=1 << 20, le=1 << 50)]
+"""From 1 MiB to 1 PiB."""
+
+
 class _Config(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class TierConfig(_Config):
     """Sizes of the tiers of one engine, in bytes over all layers and KV heads of a rank."""
 
     block_tokens: Literal[16, 32, 64, 128] = 32
-    host_bytes: Annotated[int, Field(ge=1 << 20)] = 4 << 30
+    host_bytes: Bytes = 4 << 30
     """The host tier: holds the full KV of every request."""
-    fast_bytes: Annotated[int, Field(ge=1 << 20)] = 1 << 30
+    fast_bytes: Bytes = 1 << 30
     """The fast tier (HBM on a GPU): holds the pages that the next token needs."""
 
 
@@ -114,13 +163,13 @@ class SelectionConfig(_Config):
 
     mode: Literal["auto", "sparse", "dense"] = "auto"
     """``auto`` is dense while sparsity would not pay, ``sparse`` never falls back for length."""
-    budget_tokens: Annotated[int, Field(ge=64, le=131072)] = 2048
+    budget_tokens: Annotated[Int, Field(ge=64, le=131072)] = 2048
     """Tokens in top-K blocks per KV head, on top of the sinks and the local window."""
-    sink_tokens: Annotated[int, Field(ge=0, le=1024)] = 64
-    window_tokens: Annotated[int, Field(ge=1, le=4096)] = 64
+    sink_tokens: Annotated[Int, Field(ge=0, le=1024)] = 64
+    window_tokens: Annotated[Int, Field(ge=1, le=4096)] = 64
     escalate: bool = True
     """Give KV heads whose audited recall is low twice the budget where the fast tier has room."""
-    min_recall: Annotated[float, Field(ge=0, le=1)] = 0.5
+    min_recall: Annotated[Float, Field(ge=0, le=1)] = 0.5
     """A request whose audited recall stays under this is decoded densely for a while; 0: never."""
 
 
@@ -129,8 +178,8 @@ class PredictionConfig(_Config):
 
     method: Literal["ngram", "previous"] = "ngram"
     """``ngram`` rides a draft token as a second row; without a draft it is as ``previous``."""
-    ngram_min: Annotated[int, Field(ge=1, le=16)] = 2
-    ngram_max: Annotated[int, Field(ge=1, le=16)] = 4
+    ngram_min: Annotated[Int, Field(ge=1, le=16)] = 2
+    ngram_max: Annotated[Int, Field(ge=1, le=16)] = 4
 
     @model_validator(mode="after")
     def _ordered(self) -> PredictionConfig:
@@ -142,24 +191,24 @@ class PredictionConfig(_Config):
 class PrefetchConfig(_Config):
     """How missing pages come into the fast tier."""
 
-    threads: Annotated[int, Field(ge=1, le=16)] = 1
-    cap: Annotated[float, Field(gt=0, le=1)] | None = None
+    threads: Annotated[Int, Field(ge=1, le=16)] = 1
+    cap: Annotated[Float, Field(gt=0, le=1)] | None = None
     """Most pages admitted per step as a share of the budget; unset: from measured link and step."""
-    wait_ms: Annotated[float, Field(ge=0, le=60000)] = 5.0
+    wait_ms: Annotated[Float, Field(ge=0, le=60000)] = 5.0
     """Longest that a layer waits for its own pages before it goes on without them."""
 
 
 class AuditConfig(_Config):
     """Sampled comparison with dense attention."""
 
-    every_steps: Annotated[int, Field(ge=1)] = 16
+    every_steps: Annotated[Int, Field(ge=1, le=1 << 31)] = 16
 
 
 class LinkConfig(_Config):
     """The gates under which a slow link disables what would need a fast one."""
 
-    min_fast_bytes_per_second: Annotated[float, Field(ge=0)] = 50e9
-    min_network_bits_per_second: Annotated[float, Field(ge=0)] = 100e9
+    min_fast_bytes_per_second: Annotated[Float, Field(ge=0)] = 50e9
+    min_network_bits_per_second: Annotated[Float, Field(ge=0)] = 100e9
     force: bool = False
     """Use the tiers even where a link is under its gate; the metrics still say so."""
 
@@ -171,11 +220,11 @@ class NumaConfig(_Config):
 class TransferConfig(_Config):
     """Prefill/decode transfer of one engine. ``host`` is what the peer connects to."""
 
-    host: str = "127.0.0.1"
-    port: Annotated[int, Field(ge=1, le=65535)] = TRANSFER_PORT
-    lease_seconds: Annotated[float, Field(gt=0, le=3600)] = LEASE_SECONDS
-    heartbeat_seconds: Annotated[float, Field(gt=0, le=600)] = HEARTBEAT_SECONDS
-    landing_bytes: Annotated[int, Field(ge=1 << 20)] = 256 << 20
+    host: Host = "127.0.0.1"
+    port: Annotated[Int, Field(ge=1, le=65535)] = TRANSFER_PORT
+    lease_seconds: Annotated[Float, Field(gt=0, le=3600)] = LEASE_SECONDS
+    heartbeat_seconds: Annotated[Float, Field(gt=0, le=600)] = HEARTBEAT_SECONDS
+    landing_bytes: Bytes = 256 << 20
     """Registered memory that peers write fetched pages into (decode) or send from (prefill)."""
 
     @model_validator(mode="after")
@@ -191,15 +240,15 @@ class TransferConfig(_Config):
 class EngineConfig(_Config):
     """The whole configuration of one engine process (``engine.yaml``)."""
 
-    model: Annotated[str, Field(min_length=1)]
+    model: Text
     """A local folder, or a hub name where the pod may download."""
-    served_model_name: str | None = None
+    served_model_name: Text | None = None
     role: Role = Role.BOTH
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
-    max_model_len: Annotated[int, Field(ge=128)] | None = None
-    max_num_seqs: Annotated[int, Field(ge=1, le=4096)] = 16
-    tensor_parallel_size: Annotated[int, Field(ge=1, le=64)] = 1
-    port: Annotated[int, Field(ge=1, le=65535)] = HTTP_PORT
+    max_model_len: Annotated[Int, Field(ge=128, le=1 << 24)] | None = None
+    max_num_seqs: Annotated[Int, Field(ge=1, le=4096)] = 16
+    tensor_parallel_size: Annotated[Int, Field(ge=1, le=64)] = 1
+    port: Annotated[Int, Field(ge=1, le=65535)] = HTTP_PORT
     tiers: TierConfig = TierConfig()
     selection: SelectionConfig = SelectionConfig()
     prediction: PredictionConfig = PredictionConfig()
@@ -208,7 +257,7 @@ class EngineConfig(_Config):
     links: LinkConfig = LinkConfig()
     numa: NumaConfig = NumaConfig()
     transfer: TransferConfig = TransferConfig()
-    extra_args: tuple[str, ...] = ()
+    extra_args: tuple[Argument, ...] = ()
     """Passed on to vLLM's own server as they are."""
 
 
@@ -216,4 +265,4 @@ class RequestOptions(_Config):
     """Per-request overrides: ``vllm_xargs`` / ``extra_args`` key ``oasis`` of a request."""
 
     mode: Literal["auto", "sparse", "dense"] | None = None
-    budget_tokens: Annotated[int, Field(ge=64, le=131072)] | None = None
+    budget_tokens: Annotated[Int, Field(ge=64, le=131072)] | None = None

@@ -81,7 +81,13 @@ def become_server(payload: EnginePayload) -> NoReturn:
     _LOG.info("starting vLLM for model %s, role %s", payload.config.model, payload.config.role)
     logging.shutdown()
     termination.hold()
-    os.execve(sys.executable, command, environment)
+    try:
+        os.execve(sys.executable, command, environment)
+    except OSError as error:
+        refusal = RefusalError(
+            [f"vLLM cannot be started: {error.strerror}; check the length of extra_args"]
+        )
+        sys.exit(report(refusal))
 
 
 def _parser() -> argparse.ArgumentParser:

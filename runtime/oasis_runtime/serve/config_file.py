@@ -12,7 +12,11 @@ from pydantic import ValidationError
 
 from oasis_runtime.contract import EngineConfig
 from oasis_runtime.serve.refusal import RefusalError
-from oasis_runtime.serve.sentences import Location, dotted, sentence
+from oasis_runtime.serve.sentences import Location, dotted, sentence, shown_name
+from oasis_runtime.serve.settings_text import TextError, compose, value_of
+
+_MAX_BYTES = 256 << 10
+"""A configuration has some hundred bytes."""
 
 TRANSFER_HOST_VARIABLE = "OASIS_TRANSFER_HOST"
 """Overrides ``transfer.host``: a pod knows its address only when it runs."""
@@ -38,13 +42,18 @@ def parse_override(text: str) -> Override:
     path = tuple(key.split("."))
     if not separator or not all(path):
         raise RefusalError(
-            [f"--set {text}: write it as key.path=value, for example tiers.block_tokens=32"]
+            [
+                f"--set {shown_name(text)}: write it as key.path=value, for example "
+                "tiers.block_tokens=32"
+            ]
         )
     try:
-        value = yaml.safe_load(raw)
-    except yaml.YAMLError:
-        raise RefusalError([f"--set {text}: the value is not YAML; put it in quotes"]) from None
-    return Override(path, value, f"--set {key}")
+        value = value_of(compose(raw))
+    except TextError:
+        raise RefusalError(
+            [f"--set {shown_name(text)}: the value is not YAML; put it in quotes"]
+        ) from None
+    return Override(path, value, f"--set {shown_name(key)}")
 
 
 def load_config(
@@ -114,7 +123,9 @@ class _Document:
     @classmethod
     def read(cls, file: Path) -> _Document:
         try:
-            text = file.read_text(encoding="utf-8")
+            with file.open("rb") as content:
+                raw = content.read(_MAX_BYTES + 1)
+            text = raw.decode("utf-8-sig")
         except UnicodeDecodeError:
             raise RefusalError([f"{file} is not UTF-8 text; write it as YAML"]) from None
         except OSError as error:
@@ -122,11 +133,16 @@ class _Document:
             raise RefusalError(
                 [f"cannot read the configuration {file}: {reason}; check --config and the mount"]
             ) from None
+        if len(raw) > _MAX_BYTES:
+            raise RefusalError(
+                [f"{file} has more than {_MAX_BYTES >> 10} KiB; check that it is the configuration"]
+            )
         try:
-            values = yaml.safe_load(text)
-            root = yaml.compose(text, Loader=yaml.SafeLoader)
-        except yaml.YAMLError as error:
-            raise RefusalError([_syntax_sentence(file, error)]) from None
+            root = compose(text)
+            values = value_of(root)
+        except TextError as error:
+            where = str(file) if error.line is None else f"{file} line {error.line}:"
+            raise RefusalError([f"{where} {error.problem}"]) from None
         if not isinstance(values, dict) or not isinstance(root, yaml.MappingNode):
             found = "empty" if values is None else f"a {type(values).__name__}"
             raise RefusalError(
@@ -151,10 +167,3 @@ class _Document:
                 break
             node = found
         return line
-
-
-def _syntax_sentence(file: Path, error: yaml.YAMLError) -> str:
-    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
-        line = error.problem_mark.line + 1
-        return f"{file} line {line}: not valid YAML ({error.problem}); fix the syntax there"
-    return f"{file} is not valid YAML ({error}); fix the syntax"

@@ -7,9 +7,11 @@ container that has completed its work.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TypeVarTuple, Unpack
 
 import uvloop
+
+Arguments = TypeVarTuple("Arguments")
 
 
 class ServerLoop(uvloop.Loop):
@@ -17,7 +19,12 @@ class ServerLoop(uvloop.Loop):
 
     asked = False
 
-    def add_signal_handler(self, sig: int, callback: Callable[..., Any], *args: Any) -> None:
+    def add_signal_handler(
+        self,
+        sig: int,
+        callback: Callable[[Unpack[Arguments]], object],
+        *args: *Arguments,
+    ) -> None:
         def handle() -> None:
             self.asked = True
             callback(*args)

@@ -34,7 +34,12 @@ class ModelShape:
 
 def is_folder(model: str) -> bool:
     """Whether the name means a place in the file system rather than a model on the hub."""
-    return model.startswith(("/", "./", "../", "~")) or Path(model).is_dir()
+    if model.startswith(("/", "./", "../", "~")):
+        return True
+    try:
+        return Path(model).is_dir()
+    except OSError:  # longer than a name of the file system can be
+        return False
 
 
 def read_shape(model: str, dtype: str) -> ModelShape | None:
@@ -46,7 +51,13 @@ def read_shape(model: str, dtype: str) -> ModelShape | None:
     if not is_folder(model):
         return None
     folder = Path(model)
-    if not folder.is_dir():
+    try:
+        exists = folder.is_dir()
+    except OSError as error:
+        raise RefusalError(
+            [f"model path {model[:200]} cannot be opened ({error.strerror}); correct spec.model"]
+        ) from None
+    if not exists:
         raise RefusalError(
             [f"model path {model} does not exist in this container; mount it or correct spec.model"]
         )
@@ -57,7 +68,7 @@ def read_shape(model: str, dtype: str) -> ModelShape | None:
         raise RefusalError(
             [f"model path {model} has no config.json; point it at a Hugging Face model folder"]
         ) from None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise RefusalError(
             [f"{file} cannot be read as JSON ({error}); copy the model folder again"]
         ) from None
@@ -76,15 +87,14 @@ def weights(model: str) -> str:
     if not is_folder(model):
         return model
     digest = blake2b(digest_size=8)
-    for file in sorted(Path(model).iterdir()):
-        if file.name != _CONFIG and file.suffix not in _WEIGHTS:
-            continue
-        try:
-            _sample(file, digest)
-        except OSError as error:
-            raise RefusalError(
-                [f"{file} cannot be read ({error.strerror}); copy the model folder again"]
-            ) from None
+    try:
+        for file in sorted(Path(model).iterdir()):
+            if file.name == _CONFIG or file.suffix in _WEIGHTS:
+                _sample(file, digest)
+    except OSError as error:
+        raise RefusalError(
+            [f"{error.filename} cannot be read ({error.strerror}); copy the model folder again"]
+        ) from None
     return digest.hexdigest()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import reprlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,6 +14,13 @@ Location = tuple[int | str, ...]
 
 _SHOWN = 60
 """Longest piece of a wrong value that a sentence repeats, in characters."""
+_SHOWN_NAME = 100
+
+
+def shown_name(name: str) -> str:
+    """A name from a text that may hold anything, short and on one line."""
+    short = name if len(name) <= _SHOWN_NAME else name[:_SHOWN_NAME] + "..."
+    return short if short.isprintable() else ascii(short)[1:-1]
 
 
 def dotted(location: Location) -> str:
@@ -22,7 +30,8 @@ def dotted(location: Location) -> str:
         if isinstance(part, int):
             text += f"[{part}]"
         else:
-            text += f".{part}" if text else part
+            name = shown_name(part)
+            text += f".{name}" if text else name
     return text
 
 
@@ -57,13 +66,13 @@ def sentence(error: ErrorDetails, model: type[BaseModel], prefix: Location = ())
 def _shown(value: object) -> str:
     if isinstance(value, Mapping):
         return "a mapping"
-    text = repr(value)
+    text = reprlib.repr(value) if isinstance(value, list | tuple) else repr(value)
     return text if len(text) <= _SHOWN else text[:_SHOWN] + "..."
 
 
 def _valid_keys(error: ErrorDetails, model: type[BaseModel]) -> str:
     fields = _fields_at(model, error["loc"][:-1])
-    close = difflib.get_close_matches(str(error["loc"][-1]), fields, n=1)
+    close = difflib.get_close_matches(shown_name(str(error["loc"][-1])), fields, n=1)
     if close:
         return f"did you mean {close[0]}?"
     return f"the settings here are {', '.join(fields)}"

@@ -153,6 +153,72 @@ def test_broken_yaml_names_the_line(tmp_path: Path) -> None:
     assert sentence.startswith("engine.yaml line 3: not valid YAML (")
 
 
+DIGITS = "9" * 5000
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        (
+            f"model: {'x' * 5000}",
+            f"line 1: model must have at most 4096 characters, not '{'x' * 59}...",
+        ),
+        ("model: m\nport: true", "line 2: port: write a number, not true or false"),
+        ("model: m\nport: 8000\nport: 8001", "line 3: port is set a second time; keep one"),
+        (f"model: m\nport: {DIGITS}", f"line 2: {DIGITS[:100]}... cannot be read as int"),
+        ('model: m\nport: "8.5"', "line 2: port must be a valid integer, unable to parse"),
+        (
+            "model: m\ntiers: {host_bytes: 1208925819614629174706176}",
+            "line 2: tiers.host_bytes must be less than or equal to 1125899906842624, not 12089",
+        ),
+        ("model: m\nserved_model_name: ''", "line 2: served_model_name must have at least 1 char"),
+        ('model: "m\\0"', "line 1: model: write it without control characters"),
+        ('model: "\\ud800"', "line 1: half of a surrogate pair is no character"),
+        ('model: "\\UFFFFFFFF"', "is not valid YAML; fix the syntax"),
+        ("model: m\0", "has the character #x0000, which YAML forbids"),
+        ("model: m\nextra_args: ['a\0']", "has the character #x0000, which YAML forbids"),
+        ('model: m\nextra_args: ["a\\0"]', "line 2: extra_args[0]: write it without control char"),
+        (
+            "model: m\naudit: {every_steps: .inf}",
+            "line 2: audit.every_steps must be a finite number",
+        ),
+        ("model: m\nlinks: {min_fast_bytes_per_second: .nan}", "line 2: links.min_fast_bytes_per"),
+        (f"model: {'[' * 5000}", "is nested too deeply; settings are at most three deep"),
+        ("model: &a [*a]", "line 1: an alias (*) is not supported here; write the value again"),
+        ("model: !!timestamp x\nport: !!int x", "line 2: x cannot be read as int"),
+        ("model: !!python/name:os.system x", "line 1: the tag python/name:os.system is not supp"),
+        ("? [model]\n: m", "line 1: a key must be a word"),
+        ('model: m\n"a\\nb": 1', "line 2: a\\nb is not a setting; the settings here are model, se"),
+        ("# " + "x" * 300_000, "has more than 256 KiB; check that it is the configuration"),
+        ("model: m\ntransfer: {host: ../../}", "line 2: transfer.host: write an IP address or a"),
+        (
+            f"model: m\ntransfer: {{host: {'a' * 254}}}",
+            "line 2: transfer.host must have at most 253",
+        ),
+        ("model: m\ntransfer: {host: 'fe80::1%../..'}", "line 2: transfer.host: write an IP addr"),
+    ],
+)
+def test_what_cannot_be_meant_gets_one_short_sentence(
+    tmp_path: Path, text: str, sentence: str
+) -> None:
+    (said,) = refusal(tmp_path, text)
+    assert said.startswith(f"engine.yaml {sentence}")
+    assert len(said) < 400
+    assert said.isprintable()
+
+
+@pytest.mark.parametrize("name", ["2001-99-99", "2001-01-01", "=", "<<", "'8000'", "'true'"])
+def test_a_word_is_a_word_even_where_yaml_knows_better(tmp_path: Path, name: str) -> None:
+    assert load(tmp_path, f"model: {name}").model == name.strip("'")
+
+
+@pytest.mark.parametrize(
+    "host", ["10.0.0.1", "::1", "fe80::1%eth0", "localhost", "a.b-c.svc.cluster.local", "host_1"]
+)
+def test_addresses_and_names_of_hosts_are_taken(tmp_path: Path, host: str) -> None:
+    assert load(tmp_path, f"model: m\ntransfer: {{host: '{host}'}}").transfer.host == host
+
+
 def test_a_file_that_is_not_text_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "engine.yaml"
     file.write_bytes(b"\xff\xfe\x00")
