@@ -106,5 +106,5 @@ def test_any_spec_is_refused_in_words_or_gets_a_condition(
     world.apply("bystander", spec(security={"networkPolicy": False}))
     wait.until(lambda: not world.owned("networkpolicies", "bystander"), "another to go on", SECONDS)
     world.until_ready("bystander")
-    assert 'result="error"' not in operator.exposition()
+    assert 'result="error"} 0.0' in operator.exposition()
     assert "Traceback" not in operator.log.read_text()
