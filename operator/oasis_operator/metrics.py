@@ -18,12 +18,12 @@ from oasis_operator.cluster.kinds import (
 OF = ("oasiskv_namespace", "oasiskv_deployment")
 """Labels of what is about one OasisDeployment; ``namespace`` is that of the operator's pod."""
 
-
 Result = Literal["ok", "refused", "terminating", "throttled", "conflict", "unreachable", "error"]
 """How a reconcile ends."""
 WRITES = (
     *((kind, verb) for kind in CHILD_BY_KIND for verb in ("apply", "take", "delete")),
     ("Deployment", "scale"),
+    (OASIS_ROLE.kind, "scale"),
     (OASIS_DEPLOYMENT.kind, "status"),
     (OASIS_ROLE.kind, "status"),
     (EVENT.kind, "create"),

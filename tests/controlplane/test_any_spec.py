@@ -6,12 +6,14 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
+from oasis_operator.metrics import WRITES
 from testbed import wait
 from testbed.controlplane.bed import ControlPlane
 from tests.controlplane.api_client import ApiClient
@@ -107,4 +109,5 @@ def test_any_spec_is_refused_in_words_or_gets_a_condition(
     wait.until(lambda: not world.owned("networkpolicies", "bystander"), "another to go on", SECONDS)
     world.until_ready("bystander")
     assert 'result="error"} 0.0' in operator.exposition()
+    assert {tuple(re.findall(r'"(\w+)"', labels)) for labels in operator.written()} == {*WRITES}
     assert "Traceback" not in operator.log.read_text()
