@@ -32,6 +32,7 @@ def exposition() -> str:
         f'{Metric.STEPS}{{mode="sparse"}}': 9 * t,
         f'{Metric.STEPS}{{mode="dense"}}': t,
         f'{Metric.FALLBACKS}{{reason="short_context"}}': 2 * t,
+        "vllm:request_queue_time_seconds_count": 4 * t,
         Metric.REFUSED_TRANSFERS: 0,
         Metric.NUMA_ALIGNED: -1,
         f'{Metric.LINK_ENABLED}{{link="host_fast"}}': 1,
@@ -91,11 +92,15 @@ async def test_every_rate_arrives_as_it_was_counted(prometheus: str) -> None:
     assert isinstance(found, Signals)
     assert found.resident_ratio == pytest.approx(0.97, abs=0.01)
     assert found.late_ratio == pytest.approx(0.01, abs=0.005)
-    assert found.mass_recall == pytest.approx(0.95, abs=0.01)
+    assert found.recall.value == pytest.approx(0.95, abs=0.01)
+    assert found.recall.whole is not None
+    assert found.recall.whole > 20
     assert found.steps_by_mode["dense"] / sum(found.steps_by_mode.values()) == pytest.approx(
         0.1, abs=0.01
     )
-    assert found.fallbacks_by_reason["short_context"] > 0
+    assert found.requests is not None
+    short = found.fallbacks_by_reason["short_context"] / found.requests
+    assert short == pytest.approx(0.5, abs=0.1)
     assert found.refused_transfers == 0
     assert list(found.numa_by_pod.values()) == [-1.0]
     assert found.enabled_by_link == {"host_fast": 1.0, "network": 0.0}

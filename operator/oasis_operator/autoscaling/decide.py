@@ -19,11 +19,10 @@ from oasis_operator.autoscaling.measured import Fleet, RoleSignals
 from oasis_operator.autoscaling.missing import missing
 from oasis_operator.autoscaling.policy import Behaviour, Bounds, ScalingSpec
 from oasis_operator.autoscaling.reason import Reason
+from oasis_operator.autoscaling.recall import LEAST_RECALL, mean_recall
 from oasis_operator.autoscaling.trend import TREND_SECONDS
 from oasis_operator.autoscaling.window import stabilised, stepped, tolerated
 
-LEAST_RECALL = 0.9
-"""Mean attention mass recall under which answers count as poor."""
 INFEASIBLE = (
     "no number of pods satisfies bounds, ratio and gpuBudget of spec.autoscaling together: "
     "replicas stay as they are; raise the budget or widen the bounds"
@@ -263,7 +262,7 @@ def _notices(fleet: Fleet, spec: ScalingSpec, history: History) -> Iterator[Noti
 
 
 def _low_quality_since(fleet: Fleet, history: History, now: float) -> float | None:
-    recall = fleet.recall.value
+    recall = mean_recall(fleet.recall)
     if recall is None:
         return history.low_quality_since
     if recall >= LEAST_RECALL:

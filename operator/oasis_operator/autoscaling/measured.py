@@ -67,7 +67,7 @@ class Latency:
 
 @dataclass(frozen=True)
 class Ratio:
-    """Part over whole, as rates. A whole of zero says that there was nothing to measure."""
+    """Part over whole, as rates or counts. A whole of zero: there was nothing to measure."""
 
     part: Number
     whole: Number
@@ -111,7 +111,7 @@ class Fleet:
     dense: Ratio
     """Requests that fell back to dense decoding where it costs more, of all."""
     recall: Ratio
-    """Attention mass recall: sum of the samples and their number."""
+    """Attention mass recall: sum of the audits of the last minutes, and their number."""
     slots: Ratio
     """Used and all slots of the fast tiers of decode."""
     exports: Number = 0.0

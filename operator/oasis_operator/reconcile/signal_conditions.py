@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from oasis_operator.api.resource import OasisDeployment
 from oasis_operator.api.status import ConditionStatus
+from oasis_operator.autoscaling.measured import Ratio
+from oasis_operator.autoscaling.recall import LEAST_AUDITS, LEAST_RECALL, mean_recall
 from oasis_operator.desired.roles import is_disaggregated
 from oasis_operator.reconcile.conditions import (
     NUMA_ALIGNED,
@@ -20,8 +22,16 @@ NETWORK_LINK = "network"
 """Value of the label ``link`` of the link between prefill and decode."""
 MIN_RESIDENT_RATIO = 0.9
 MAX_LATE_RATIO = 0.05
-MIN_MASS_RECALL = 0.9
 MAX_DENSE_SHARE = 0.5
+MAX_FALLBACK_SHARE = 0.05
+"""Of the requests, for a reason that is a fault."""
+NO_FAULT = frozenset({"short_context", "mode", "no_selection", "prefill_role"})
+"""Reasons for dense steps that were meant to be so, or that last for one step."""
+REMEDIES = {
+    "fast_tier_full": "raise spec.kv.fastSize or lower spec.engine.maxNumSeqs",
+    "low_recall": "raise spec.kv.budgetTokens",
+}
+"""What to do about the others."""
 
 
 def signal_conditions(od: OasisDeployment, signals: Signals | NoSignals) -> list[Draft]:
@@ -112,13 +122,24 @@ def _sparsity(od: OasisDeployment, signals: Signals) -> Draft:
     dense = _dense_share(signals)
     if dense is None:
         return draft("Unknown", "NoTraffic", "no decode step in the last minutes to judge by")
-    if dense > MAX_DENSE_SHARE:
-        reasons = sorted(
-            (reason for reason, rate in signals.fallbacks_by_reason.items() if rate > 0),
-            key=lambda reason: (-signals.fallbacks_by_reason[reason], reason),
+    faults = _faults(signals)
+    share = Ratio(sum(faults.values()), signals.requests).value
+    if dense > MAX_DENSE_SHARE and share is not None and share > MAX_FALLBACK_SHARE:
+        advice = [REMEDIES[reason] for reason in faults if reason in REMEDIES]
+        told = f": {'; '.join(advice)}" if advice else ""
+        return draft(
+            "False",
+            "MostlyDense",
+            f"most decode steps run densely, and more than {MAX_FALLBACK_SHARE:.0%} of the "
+            f"requests fall back for {', '.join(faults)}{told}",
         )
-        why = f", most often for: {', '.join(reasons)}" if reasons else ""
-        return draft("False", "MostlyDense", f"most decode steps run densely{why}")
+    if not signals.steps_by_mode.get("sparse"):
+        return draft(
+            "Unknown",
+            "NoSparseSteps",
+            "every decode step of the last minutes was dense, as short contexts and requests with "
+            "mode dense are: there is no sparse one to judge by",
+        )
     if signals.resident_ratio is not None and signals.resident_ratio < MIN_RESIDENT_RATIO:
         return draft(
             "False",
@@ -133,11 +154,28 @@ def _sparsity(od: OasisDeployment, signals: Signals) -> Draft:
             f"more than {MAX_LATE_RATIO:.0%} of the selected pages come too late: raise "
             "spec.kv.fastSize, or use a faster link",
         )
-    if signals.mass_recall is not None and signals.mass_recall < MIN_MASS_RECALL:
+    recall = mean_recall(signals.recall)
+    if recall is None:
+        return draft(
+            "Unknown",
+            "TooFewAudits",
+            f"fewer than {LEAST_AUDITS} audits in the last minutes: too few to judge recall by",
+        )
+    if recall < LEAST_RECALL:
         return draft(
             "False",
             "LowRecall",
-            f"selected blocks hold less than {MIN_MASS_RECALL:.0%} of the attention: raise "
+            f"selected blocks hold less than {LEAST_RECALL:.0%} of the attention: raise "
             "spec.kv.budgetTokens",
         )
     return draft("True", "Healthy", "sparse steps find their pages resident and hold the attention")
+
+
+def _faults(signals: Signals) -> dict[str, float]:
+    """Fallbacks that nobody asked for, the most frequent reason first."""
+    found = {
+        reason: rate
+        for reason, rate in signals.fallbacks_by_reason.items()
+        if rate > 0 and reason not in NO_FAULT
+    }
+    return dict(sorted(found.items(), key=lambda item: (-item[1], item[0])))

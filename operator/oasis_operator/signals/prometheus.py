@@ -41,9 +41,12 @@ class Signals:
 
     resident_ratio: float | None = None
     late_ratio: float | None = None
-    mass_recall: float | None = None
+    recall: Ratio = field(default_factory=lambda: Ratio(None, None))
+    """Sum and number of the audits."""
     steps_by_mode: Mapping[str, float] = field(default_factory=dict)
     fallbacks_by_reason: Mapping[str, float] = field(default_factory=dict)
+    """Requests that were decoded densely for a time, once a request and reason."""
+    requests: float | None = None
     refused_transfers: float | None = None
     numa_by_pod: Mapping[str, float] = field(default_factory=dict)
     enabled_by_link: Mapping[str, float] = field(default_factory=dict)
@@ -102,23 +105,27 @@ class Prometheus:
 
     async def _ask(self, od: OasisDeployment) -> Signals:
         text = queries(od)
-        resident, late, recall, steps, fallbacks, refused, numa, links = await asyncio.gather(
-            self._vector(text.resident_ratio),
-            self._vector(text.late_ratio),
-            self._vector(text.mass_recall),
+        resident, late, recall, requests, refused = await asyncio.gather(
+            self._value(text.resident_ratio),
+            self._value(text.late_ratio),
+            self._ratio(text.recall),
+            self._value(text.requests),
+            self._value(text.refused_transfers),
+        )
+        steps, fallbacks, numa, links = await asyncio.gather(
             self._vector(text.steps_by_mode, "mode"),
             self._vector(text.fallbacks_by_reason, "reason"),
-            self._vector(text.refused_transfers),
             self._vector(text.numa_by_pod, "pod"),
             self._vector(text.enabled_links, "link"),
         )
         return Signals(
-            resident_ratio=resident.get(""),
-            late_ratio=late.get(""),
-            mass_recall=recall.get(""),
+            resident_ratio=resident,
+            late_ratio=late,
+            recall=recall,
             steps_by_mode=steps,
             fallbacks_by_reason=fallbacks,
-            refused_transfers=refused.get(""),
+            requests=requests,
+            refused_transfers=refused,
             numa_by_pod=numa,
             enabled_by_link=links,
         )

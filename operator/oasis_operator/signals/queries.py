@@ -22,7 +22,8 @@ GAUGE_WINDOW = "1m"
 CAPACITY_WINDOW = "30m"
 """A link is measured by what crosses it, and shows its capacity only when it is busy."""
 CHEAP_FALLBACKS = "short_context|no_selection"
-"""Reasons to decode densely that cost little: a short context, or one step of a request."""
+"""Reasons to decode densely that cost little: a short context, or one step of a request. A mode
+that was asked for is no fault, but costs as much as any other."""
 QUEUE_TIME = "vllm:request_queue_time_seconds"
 QUANTILE = 0.9
 """Of latencies, so that what one request in ten sees is what is looked at, and not the mean."""
@@ -34,9 +35,10 @@ class Queries:
 
     resident_ratio: str
     late_ratio: str
-    mass_recall: str
+    recall: RatioQueries
     steps_by_mode: str
     fallbacks_by_reason: str
+    requests: str
     refused_transfers: str
     numa_by_pod: str
     enabled_links: str
@@ -55,13 +57,13 @@ def queries(od: OasisDeployment) -> Queries:
     # Prefill engines select too, to choose what they send, and nothing of that is ever resident.
     selected = rate(Metric.PAGES_SELECTED, pods=decodes)
 
-    recall = Metric.MASS_RECALL
     return Queries(
         resident_ratio=f"{rate(Metric.PAGES_RESIDENT, pods=decodes)} / {selected}",
         late_ratio=f"{rate(Metric.PAGES_LATE, pods=decodes)} / {selected}",
-        mass_recall=f"{rate(f'{recall}_sum')} / {rate(f'{recall}_count')}",
-        steps_by_mode=rate(Metric.STEPS, "mode"),
-        fallbacks_by_reason=rate(Metric.FALLBACKS, "reason"),
+        recall=_audits(decodes),
+        steps_by_mode=rate(Metric.STEPS, "mode", decodes),
+        fallbacks_by_reason=rate(Metric.FALLBACKS, "reason", decodes),
+        requests=rate(f"{QUEUE_TIME}_count", pods=decodes),
         refused_transfers=rate(Metric.REFUSED_TRANSFERS),
         numa_by_pod=f"min by (pod) ({Metric.NUMA_ALIGNED}{{{engines}}})",
         enabled_links=f"min by (link) ({Metric.LINK_ENABLED}{{{engines}}})",
@@ -131,7 +133,6 @@ def fleet_queries(od: OasisDeployment, revision: str) -> FleetQueries:
     dense = f'{Metric.FALLBACKS}{{{decode},reason!~"{CHEAP_FALLBACKS}"}}'
     used = f'sum({Metric.FAST_SLOTS}{{{decode},state="used"}})'
     slots = f'sum({Metric.FAST_SLOTS}{{{decode},state="total"}})'
-    recall = Metric.MASS_RECALL
     return FleetQueries(
         decode=_role(
             decode,
@@ -146,9 +147,7 @@ def fleet_queries(od: OasisDeployment, revision: str) -> FleetQueries:
         dense=RatioQueries(
             _or_zero(_total(dense), decode), _total(f"{QUEUE_TIME}_count{{{decode}}}")
         ),
-        recall=RatioQueries(
-            _total(f"{recall}_sum{{{decode}}}"), _total(f"{recall}_count{{{decode}}}")
-        ),
+        recall=_audits(decode),
         slots=RatioQueries(_or_zero(used, decode), _or_zero(slots, decode)),
         exports=f"sum({_mean(f'{Metric.EXPORTS}{{{prefill}}}')})",
         export_seconds=f"max({Metric.EXPORT_OLDEST_SECONDS}{{{prefill}}})",
@@ -178,6 +177,16 @@ def _role(pods: str, latency: str, links: Mapping[str, str]) -> RoleQueries:
         queue=_latency(QUEUE_TIME, pods),
         latency=_latency(latency, pods),
     )
+
+
+def _audits(pods: str) -> RatioQueries:
+    """Sum and number of the audits: so few may be that their number matters, so no rates, and over
+    the longer window."""
+    part, whole = (
+        f"sum(increase({Metric.MASS_RECALL}_{suffix}{{{pods}}}[{WINDOW}]))"
+        for suffix in ("sum", "count")
+    )
+    return RatioQueries(part, whole)
 
 
 def _mean(gauge: str) -> str:

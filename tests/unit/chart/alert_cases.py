@@ -199,6 +199,16 @@ def recall(mean: float) -> dict[str, str]:
     }
 
 
+def one_poor_audit(every: int) -> dict[str, str]:
+    """Every so many minutes."""
+    recalls = " ".join(f"{count * 0.5}x{every - 1}" for count in range(60 // every))
+    counts = " ".join(f"{count}x{every - 1}" for count in range(60 // every))
+    return {
+        decode("oasis_attention_mass_recall_sum"): recalls,
+        decode("oasis_attention_mass_recall_count"): counts,
+    }
+
+
 def fallbacks(reason: str, per_minute: int) -> dict[str, str]:
     return {
         decode("oasis_fallbacks_total", reason=reason): f"0+{per_minute}x60",
@@ -235,6 +245,7 @@ SPARSITY = [
     ),
     Case("OasisRecallLow", "recall is 0.7", recall(0.7), "team/chat: recall 70%", WHERE),
     Case("OasisRecallLow", "recall is 0.95", recall(0.95)),
+    Case("OasisRecallLow", "an audit every two minutes is all there is", one_poor_audit(2)),
     Case(
         "OasisLatePages",
         "one page in ten is late",
@@ -260,6 +271,7 @@ SPARSITY = [
         WHERE,
     ),
     Case("OasisMostlyDense", "contexts are short", fallbacks("short_context", 100)),
+    Case("OasisMostlyDense", "one in fifty has no room", fallbacks("fast_tier_full", 2)),
     Case("OasisMostlyDense", "dense was asked for", fallbacks("mode", 100)),
     Case(
         "OasisUnaligned",

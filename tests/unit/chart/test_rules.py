@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from oasis_operator.autoscaling.recall import LEAST_AUDITS, LEAST_RECALL
 from oasis_operator.reconcile import signal_conditions as limits
 from tests.unit.chart.alert_cases import CASES
 from tests.unit.chart.rules import FILES, alerts, failures, promtool
@@ -44,15 +45,23 @@ def test_every_runbook_has_an_alert() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "end"),
+    ("name", "limit"),
     [
         ("OasisResidencyLow", f"< {limits.MIN_RESIDENT_RATIO}"),
-        ("OasisRecallLow", f"< {limits.MIN_MASS_RECALL}"),
+        ("OasisRecallLow", f"< {LEAST_RECALL}"),
+        ("OasisRecallLow", f">= {LEAST_AUDITS}"),
         ("OasisLatePages", f"> {limits.MAX_LATE_RATIO}"),
+        ("OasisMostlyDense", f"> {limits.MAX_DENSE_SHARE}"),
+        ("OasisMostlyDense", f"> {limits.MAX_FALLBACK_SHARE}"),
     ],
 )
-def test_an_alert_and_the_operators_condition_have_one_limit(name: str, end: str) -> None:
-    assert alerts()[name]["expr"].rstrip().endswith(end)
+def test_an_alert_and_the_operators_condition_have_one_limit(name: str, limit: str) -> None:
+    assert limit in alerts()[name]["expr"].splitlines()
+
+
+def test_the_alert_and_the_operators_condition_take_the_same_fallbacks_for_no_fault() -> None:
+    told = "|".join(sorted(limits.NO_FAULT))
+    assert f'reason!~"{told}"' in alerts()["OasisMostlyDense"]["expr"]
 
 
 def test_a_summary_says_where_and_descriptions_have_no_values_in_them() -> None:

@@ -5,19 +5,21 @@ from dataclasses import asdict
 
 from oasis_operator.signals.queries import queries
 from oasis_runtime.contract import Metric
+from tests.unit.chart.test_queries import texts
 from tests.unit.operator.make import built, deployment
 
-TEXT = asdict(queries(deployment()))
+ASKED = queries(deployment())
+TEXT = [*texts(asdict(ASKED))]
 
 
 def test_every_query_is_about_this_deployments_engines_only() -> None:
-    for query in TEXT.values():
+    for query in TEXT:
         for selector in re.findall(r"\{(namespace.*?)\}[\[)]", query):
             assert selector.startswith('namespace="team",pod=~"chat-')
 
 
 def test_the_pod_pattern_takes_every_engine_and_no_stranger() -> None:
-    found = re.search(r'pod=~"(.*?)"', TEXT["numa_by_pod"])
+    found = re.search(r'pod=~"(.*?)"', ASKED.numa_by_pod)
     assert found is not None
     pattern = re.compile(found.group(1))
     revision = built(deployment()).rollout.target
@@ -29,6 +31,6 @@ def test_the_pod_pattern_takes_every_engine_and_no_stranger() -> None:
 
 def test_every_metric_is_one_that_the_engine_publishes() -> None:
     known = {str(metric) for metric in Metric}
-    for query in TEXT.values():
+    for query in TEXT:
         for name in re.findall(r"oasis_\w+", query):
             assert name in known or name.rpartition("_")[0] in known

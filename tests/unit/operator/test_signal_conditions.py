@@ -4,19 +4,32 @@ from typing import Any
 
 import pytest
 
+from oasis_operator.autoscaling.measured import Ratio
+from oasis_operator.autoscaling.recall import LEAST_AUDITS
 from oasis_operator.reconcile.conditions import Draft
-from oasis_operator.reconcile.signal_conditions import hit_rate, serving_mode, signal_conditions
+from oasis_operator.reconcile.signal_conditions import (
+    NO_FAULT,
+    REMEDIES,
+    hit_rate,
+    serving_mode,
+    signal_conditions,
+)
 from oasis_operator.signals.prometheus import NOT_CONFIGURED, NoSignals, Signals
+from tests.unit.chart.series import fallback_reasons
 from tests.unit.operator.make import deployment
 
 GOOD: dict[str, Any] = {
     "resident_ratio": 0.97,
     "late_ratio": 0.01,
-    "mass_recall": 0.95,
+    "recall": Ratio(19.0, 20.0),
     "steps_by_mode": {"sparse": 9.0, "dense": 1.0},
+    "requests": 1.0,
     "numa_by_pod": {"a": 1.0},
     "enabled_by_link": {"host_fast": 1.0, "network": 1.0},
 }
+
+
+DENSE = {"steps_by_mode": {"dense": 9.0, "sparse": 1.0}}
 
 
 def conditions(given: Signals | NoSignals, **spec: Any) -> dict[str, Draft]:
@@ -53,23 +66,62 @@ def test_no_data_is_unknown_and_never_zero() -> None:
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"steps_by_mode": {"dense": 9.0, "sparse": 1.0}}, "MostlyDense"),
+        (DENSE | {"fallbacks_by_reason": {"fast_tier_full": 0.1}}, "MostlyDense"),
         ({"resident_ratio": 0.5}, "LowHitRate"),
         ({"late_ratio": 0.2}, "LatePages"),
-        ({"mass_recall": 0.5}, "LowRecall"),
+        ({"recall": Ratio(4.0, 8.0)}, "LowRecall"),
     ],
 )
 def test_what_is_wrong_with_sparsity_is_told(changes: dict[str, Any], reason: str) -> None:
     assert one("SparsityHealthy", **changes) == ("False", reason)
 
 
-def test_dense_steps_are_told_with_their_reasons_most_frequent_first() -> None:
-    given = GOOD | {
-        "steps_by_mode": {"dense": 1.0},
-        "fallbacks_by_reason": {"short": 0.1, "link": 0.4, "never": 0.0},
-    }
+@pytest.mark.parametrize("recall", [0.0, 0.5, 1.0])
+def test_recall_is_not_judged_by_fewer_than_eight_audits(recall: float) -> None:
+    few = LEAST_AUDITS - 1
+    assert one("SparsityHealthy", recall=Ratio(recall * few, few)) == ("Unknown", "TooFewAudits")
+
+
+def test_what_needs_no_audit_is_told_before_there_are_enough() -> None:
+    few = Ratio(1.0, 1.0)
+    assert one("SparsityHealthy", recall=few, resident_ratio=0.5) == ("False", "LowHitRate")
+
+
+def test_dense_steps_are_told_with_their_reasons_and_remedies_most_frequent_first() -> None:
+    fallbacks = {"low_recall": 0.1, "fast_tier_full": 0.4, "short_context": 0.9, "never": 0.0}
+    given = GOOD | DENSE | {"fallbacks_by_reason": fallbacks}
     message = conditions(Signals(**given))["SparsityHealthy"].message
-    assert message.endswith("link, short")
+    assert message.endswith(
+        "fast_tier_full, low_recall: raise spec.kv.fastSize or lower spec.engine.maxNumSeqs; "
+        "raise spec.kv.budgetTokens"
+    )
+
+
+@pytest.mark.parametrize("reason", sorted(NO_FAULT))
+def test_dense_steps_that_are_meant_to_be_dense_are_no_fault(reason: str) -> None:
+    given = DENSE | {"fallbacks_by_reason": {reason: 1.0}}
+    assert one("SparsityHealthy", **given) == ("True", "Healthy")
+
+
+def test_one_request_that_falls_back_is_no_fault_among_many_short_ones() -> None:
+    given = DENSE | {"fallbacks_by_reason": {"short_context": 0.9, "fast_tier_full": 0.01}}
+    assert one("SparsityHealthy", **given) == ("True", "Healthy")
+
+
+def test_short_contexts_alone_leave_nothing_to_judge_by() -> None:
+    given = {
+        "steps_by_mode": {"dense": 9.0, "sparse": 0.0},
+        "fallbacks_by_reason": {"short_context": 1.0},
+        "resident_ratio": None,
+        "late_ratio": None,
+        "recall": Ratio(0.0, 0.0),
+    }
+    assert one("SparsityHealthy", **given) == ("Unknown", "NoSparseSteps")
+
+
+def test_every_reason_of_the_engine_is_no_fault_or_has_a_remedy() -> None:
+    assert NO_FAULT | REMEDIES.keys() == fallback_reasons() - {"dense"}
+    assert not NO_FAULT & REMEDIES.keys()
 
 
 def test_dense_on_request_is_no_fault() -> None:

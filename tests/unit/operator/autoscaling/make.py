@@ -83,7 +83,7 @@ def fleet(**fields: Any) -> Fleet:
             "prefill": prefill(),
             "hit": Ratio(0.95, 1.0),
             "dense": Ratio(0.0, 1.0),
-            "recall": Ratio(0.97, 1.0),
+            "recall": Ratio(97.0, 100.0),
             "slots": Ratio(0.5, 1.0),
             **fields,
         }

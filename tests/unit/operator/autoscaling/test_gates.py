@@ -203,13 +203,26 @@ def test_pods_that_are_pending_for_a_moment_are_waited_for() -> None:
 
 
 def test_recall_that_stays_low_is_told_and_changes_no_pods() -> None:
-    poor = fleet(recall=Ratio(0.7, 1.0))
+    poor = fleet(recall=Ratio(70.0, 100.0))
     first = decide(poor, spec(), History(), 0.0)
     assert first.notices == ()
     later = decide(poor, spec(), first.history, 600.0)
     assert [notice.reason for notice in later.notices] == ["LowRecall"]
     assert pair(later) == (1, 1)
     assert decide(fleet(), spec(), later.history, 615.0).notices == ()
+
+
+def test_recall_of_a_few_audits_is_not_low() -> None:
+    poor = fleet(recall=Ratio(0.7, 1.0))
+    first = decide(poor, spec(), History(), 0.0)
+    assert decide(poor, spec(), first.history, 600.0).notices == ()
+
+
+def test_a_few_good_audits_do_not_end_that_recall_is_low() -> None:
+    poor, few = fleet(recall=Ratio(70.0, 100.0)), fleet(recall=Ratio(1.0, 1.0))
+    first = decide(few, spec(), decide(poor, spec(), History(), 0.0).history, 300.0)
+    later = decide(poor, spec(), first.history, 600.0)
+    assert [notice.reason for notice in later.notices] == ["LowRecall"]
 
 
 def test_bounds_that_allow_nothing_hold_and_say_so() -> None:
