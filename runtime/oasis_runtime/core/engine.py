@@ -30,6 +30,8 @@ REST_STEPS = 16
 """A request that found the fast tier full stays dense so long, so that others that come and go do
 not make it load a set in one step and lose it in the next."""
 
+_NO_MOVES: I32 = np.empty((0, 4), np.int32)
+
 
 @dataclass(frozen=True)
 class Step:
@@ -54,11 +56,23 @@ class Step:
 
 @dataclass
 class _Planned:
-    """Copies and remote wants that the layers of a step have asked for so far."""
+    """Copies and remote wants that the layers of a step have asked for so far. ``loads``: by layer,
+    as :class:`~oasis_runtime.kernels.contract.Selected` has them."""
 
-    prefetch: list[I32] = field(default_factory=list)
-    admission: list[I32] = field(default_factory=list)
+    loads: list[tuple[int, I32]] = field(default_factory=list)
     wants: dict[str, list[I32]] = field(default_factory=dict)
+
+    def moves(self) -> tuple[I32, I32]:
+        """Pages int32 [n, 4] of (layer, head, host block, slot), ascending in layer: those of
+        admissions, and the others."""
+        if not self.loads:
+            return _NO_MOVES, _NO_MOVES
+        loads = np.concatenate([found for _, found in self.loads])
+        moves = np.empty_like(loads)
+        moves[:, 0] = np.repeat([layer for layer, _ in self.loads], [len(f) for _, f in self.loads])
+        moves[:, 1:] = loads[:, :3]
+        admitted = loads[:, 3] != 0
+        return moves[admitted], moves[~admitted]
 
 
 class SparseEngine:
@@ -406,15 +420,7 @@ class SparseEngine:
         stats.starved += found.starved
         stats.capped += found.capped
         if len(found.loads):
-            moves = np.empty((len(found.loads), 4), np.int32)
-            moves[:, 0], moves[:, 1:] = layer, found.loads[:, :3]
-            admission = found.loads[:, 3] != 0
-            for target, mine in (
-                (self._planned.prefetch, moves[~admission]),
-                (self._planned.admission, moves[admission]),
-            ):
-                if len(mine):
-                    target.append(mine)
+            self._planned.loads.append((layer, found.loads))
         if not len(found.wants):
             return
         for position in np.unique(found.wants[:, 0]):
@@ -442,13 +448,13 @@ class SparseEngine:
             t.selection_length, t.chosen_at = step.batch[i].length, step.index
             t.computed = step.batch[i].computed + 1
             t.parked = None
-        if planned.admission:
-            # The first sparse step of a request is worth waiting for: nothing of it is resident.
-            self._copy_now(np.concatenate(planned.admission))
-        if planned.prefetch:
-            moves = np.concatenate(planned.prefetch)
-            self._prefetcher.submit(moves)
-            self.statistics.moved_bytes["host", "fast", "prefetch"] += len(moves) * g.page_bytes
+        admission, prefetch = planned.moves()
+        # The first sparse step of a request is worth waiting for: nothing of it is resident.
+        self._copy_now(admission)
+        if len(prefetch):
+            self._prefetcher.submit(prefetch)
+            moved = len(prefetch) * g.page_bytes
+            self.statistics.moved_bytes["host", "fast", "prefetch"] += moved
         if step.sparse:
             seconds = time.perf_counter() - self._started
             old = self._step_seconds

@@ -104,12 +104,25 @@ def _address(array: npt.NDArray[np.generic], dtype: type[np.generic]) -> int:
     return array.ctypes.data
 
 
+class _Shared:
+    """Address of an array that the calls of many layers share: ``ctypes.data`` takes longer than
+    some of the kernels. Keeps the last array alive."""
+
+    def __init__(self, dtype: type[np.generic]) -> None:
+        self._dtype = dtype
+        self._array: npt.NDArray[np.generic] | None = None
+        self._at = 0
+
+    def address(self, array: npt.NDArray[np.generic]) -> int:
+        if array is not self._array:
+            self._array, self._at = array, _address(array, self._dtype)
+        return self._at
+
+
 @dataclass(frozen=True)
 class _Requests:
-    """Addresses of what a call takes of its :class:`Rows`. ``rows`` keeps the arrays alive.
-
-    Made once for all layers of a step: ``ctypes.data`` takes longer than some of the kernels.
-    """
+    """Addresses of what a call takes of its :class:`Rows`, made once for all layers of a step.
+    ``rows`` keeps the arrays alive."""
 
     rows: Rows
     lanes: int
@@ -219,14 +232,18 @@ class CpuKernels:
             ),
         )
         self._ref = ctypes.byref(self._struct)
-        self._slots: I64 | None = None
-        self._slots_address = 0
+        self._keys, self._written = _Shared(np.float32), _Shared(np.int64)
+        self._mirrored, self._queries = _Shared(np.int64), _Shared(np.float32)
         self._table: _Table | None = None
         self._choice: _Choice | None = None
 
     def summarize(self, layer: int, key: F32, slots: I64) -> None:
         self._lib.oasis_summarize(
-            self._ref, layer, _address(key, np.float32), _address(slots, np.int64), len(slots)
+            self._ref,
+            layer,
+            self._keys.address(key),
+            self._written.address(slots),
+            len(slots),
         )
 
     def drop(self, blocks: I32) -> None:
@@ -253,13 +270,7 @@ class CpuKernels:
         return moves[:placed]
 
     def mirror(self, layer: int, slots: I64) -> None:
-        self._lib.oasis_mirror(self._ref, layer, self._slots_at(slots), len(slots))
-
-    def _slots_at(self, slots: I64) -> int:
-        """Address of host slots, which the layers of a step share; see :class:`_Requests`."""
-        if slots is not self._slots:
-            self._slots, self._slots_address = slots, _address(slots, np.int64)
-        return self._slots_address
+        self._lib.oasis_mirror(self._ref, layer, self._mirrored.address(slots), len(slots))
 
     def rows(self, layer: int, rows: Rows, width: int) -> tuple[I32, I32, int]:
         table = self._table
@@ -299,7 +310,7 @@ class CpuKernels:
             layer,
             len(rows),
             r.lanes,
-            _address(query, np.float32),
+            self._queries.address(query),
             softmax_scale,
             *r.blocks,
             *chosen.inputs,

@@ -23,6 +23,7 @@ from vllm.v1.attention.backends.cpu_attn import (
     CPUAttentionMetadataBuilder,
 )
 
+from oasis_runtime.kernels.contract import F32, I32
 from oasis_runtime.vllm.audit import Auditor
 from oasis_runtime.vllm.session import Session
 
@@ -83,6 +84,35 @@ class SparseRows:
     starts: torch.Tensor
     planned_for: bytes = b""
     plan: torch.Tensor | None = None
+    arrays: tuple[I32, I32] | None = None
+    tensors: tuple[torch.Tensor, torch.Tensor] | None = None
+
+    def of_layer(self, table: I32, lengths: I32) -> tuple[torch.Tensor, torch.Tensor]:
+        """Block tables and lengths as tensors of the same memory, which layers share."""
+        if self.tensors is None or self.arrays is None or self.arrays[0] is not table:
+            self.arrays = table, lengths
+            self.tensors = torch.from_numpy(table), torch.from_numpy(lengths)
+        return self.tensors
+
+
+@dataclass(frozen=True)
+class SelectingRows:
+    """``rows``: the token of each selecting request whose query chooses. ``queries``: room for
+    those of a layer, float32 [n, H, G, D]; ``heads`` is the same memory as [n, H * G, D]."""
+
+    rows: Picked
+    heads: torch.Tensor
+    queries: F32
+
+    @staticmethod
+    def of(tokens: npt.NDArray[np.int64], kv_heads: int, group: int, dim: int) -> SelectingRows:
+        room = torch.empty(len(tokens), kv_heads, group, dim)
+        return SelectingRows(Picked.of(tokens), room.flatten(1, 2), room.numpy())
+
+    def fill(self, query: torch.Tensor) -> F32:
+        """From the query [tokens, H * G, D] of all requests."""
+        self.heads.copy_(self.rows.take(query))
+        return self.queries
 
 
 @dataclass(frozen=True)
@@ -98,11 +128,9 @@ class DenseRows:
 
 @dataclass
 class OasisMetadata(CPUAttentionMetadata):
-    """``selecting``: the token of each selecting request whose query chooses."""
-
     sparse: SparseRows | None = None
     dense: DenseRows | None = None
-    selecting: Picked | None = None
+    selecting: SelectingRows | None = None
     arguments: SchedulingArguments | None = field(default=None)
 
 
@@ -160,9 +188,7 @@ class OasisMetadataBuilder(CPUAttentionMetadataBuilder):
             dense=self._dense_rows(metadata, starts, step.dense, arguments)
             if step.sparse and step.dense
             else None,
-            selecting=Picked.of(starts[np.array(step.selecting) + 1].astype(np.int64) - 1)
-            if step.selecting
-            else None,
+            selecting=self._selecting_rows(starts, step.selecting) if step.selecting else None,
             arguments=arguments,
         )
 
@@ -176,6 +202,11 @@ class OasisMetadataBuilder(CPUAttentionMetadataBuilder):
         ends = np.zeros(len(counts) + 1, np.int32)
         np.cumsum(counts, out=ends[1:])
         return SparseRows(Picked.of(np.concatenate(gather)), torch.from_numpy(ends))
+
+    def _selecting_rows(self, starts: np.ndarray, members: Sequence[int]) -> SelectingRows:
+        last = starts[np.array(members) + 1].astype(np.int64) - 1
+        group = self.num_heads // self.num_kv_heads
+        return SelectingRows.of(last, self.num_kv_heads, group, self.head_dim)
 
     def _dense_rows(
         self,
@@ -222,11 +253,8 @@ class OasisAttentionImpl(CPUAttentionBackendImpl):
         slot_mapping: torch.Tensor,
     ) -> None:
         super().do_kv_cache_update(layer, key, value, kv_cache, slot_mapping)
-        if self._session is None or self._session.step is None:
-            return
-        slots = self._session.slots(slot_mapping, len(key))
-        keys = key[: len(slots)].float().contiguous()
-        self._session.engine.write(self._layer, keys.numpy(), slots)
+        if self._session is not None:
+            self._session.write(self._layer, key, slot_mapping)
 
     def forward(
         self,
@@ -254,9 +282,8 @@ class OasisAttentionImpl(CPUAttentionBackendImpl):
             if meta.dense is not None:
                 self._attend_dense(layer, query, kv_cache, output, meta.dense)
         if meta.selecting is not None:
-            shape = (-1, self.num_kv_heads, self.num_queries_per_kv, self.head_size)
-            chosen = meta.selecting.take(query).reshape(shape).float()
-            session.engine.select(self._layer, chosen.contiguous().numpy(), self.scale)
+            heads = query.view(-1, self.num_heads, self.head_size)
+            session.engine.select(self._layer, meta.selecting.fill(heads), self.scale)
         return output
 
     def _attend_sparse(
@@ -269,7 +296,7 @@ class OasisAttentionImpl(CPUAttentionBackendImpl):
         sparse: SparseRows,
     ) -> None:
         table, lengths = session.engine.attend(self._layer)
-        lengths_t = torch.from_numpy(lengths)
+        table_t, lengths_t = sparse.of_layer(table, lengths)
         assert meta.arguments is not None
         if sparse.plan is None or sparse.planned_for != lengths.tobytes():
             sparse.planned_for = lengths.tobytes()
@@ -282,7 +309,7 @@ class OasisAttentionImpl(CPUAttentionBackendImpl):
         key_cache, value_cache = self._fast
         self._kernel(
             layer, rows, key_cache, value_cache, result, sparse.starts, lengths_t,
-            torch.from_numpy(table), sparse.plan,
+            table_t, sparse.plan,
         )  # fmt: skip
         if sparse.rows.index is not None:
             whole[sparse.rows.index] = result

@@ -7,6 +7,7 @@ counters, lists of observations, or values of gauges.
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -98,6 +99,7 @@ LABEL_VALUES: Mapping[Metric, tuple[tuple[str, ...], ...]] = {
 that begins with its first count Prometheus never sees that count as an increase."""
 
 
+@functools.cache
 def key(metric: Metric, *labels: str) -> str:
     """Dictionary key of one series; a JSON list because keys must survive serialisation."""
     return json.dumps([metric.value, *labels])

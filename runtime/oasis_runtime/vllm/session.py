@@ -19,9 +19,9 @@ from oasis_runtime.core.escalation import FACTOR
 from oasis_runtime.core.geometry import Geometry, slots_for
 from oasis_runtime.core.requests import StepRequest
 from oasis_runtime.core.tables import Tables
-from oasis_runtime.kernels.contract import I64
 from oasis_runtime.kernels.cpu import CpuKernels
 from oasis_runtime.vllm.layout import PageLayout
+from oasis_runtime.vllm.written_keys import WrittenKeys
 
 
 @dataclass(frozen=True)
@@ -43,8 +43,7 @@ class Session:
         self.engine = engine
         self.tiers = tiers
         self._batch = batch
-        self._mapping: torch.Tensor | None = None
-        self._slots = np.empty(0, np.int64)
+        self._written: WrittenKeys | None = None
         self.step: Step | None = None
 
     def begin_step(self, lengths: Sequence[int], scheduled: Sequence[int]) -> Step:
@@ -60,20 +59,25 @@ class Session:
             )
             for i, (length, count) in enumerate(zip(lengths, scheduled, strict=True))
         ]
+        self._written = None
         self.step = self.engine.begin_step(requests)
         return self.step
 
-    def slots(self, mapping: torch.Tensor, tokens: int) -> I64:
-        """The first ``tokens`` of vLLM's slot mapping, which the layers of a step share."""
-        if mapping is not self._mapping:
-            self._mapping, self._slots = mapping, mapping[:tokens].contiguous().numpy()
-        return self._slots
+    def write(self, layer: int, key: torch.Tensor, mapping: torch.Tensor) -> None:
+        """The host tier has the layer's keys [>= tokens, H, D] at vLLM's slots ``mapping``."""
+        if self.step is None:
+            return
+        if self._written is None:
+            self._written = WrittenKeys.of(self.step, key, mapping)
+        self._written.add(self.engine, layer, key)
 
     def end_step(self) -> Mapping[str, np.ndarray]:
         """Finish the step if one was begun; returns the pages that requests want from peers."""
         if self.step is None:
             return {}
-        self.step = self._mapping = None
+        if self._written is not None:
+            self._written.finish(self.engine)
+        self.step = self._written = None
         return self.engine.end_step()
 
 
