@@ -9,7 +9,7 @@ import pytest
 
 from testbed import wait
 from tests.controlplane.operator_process import OperatorProcess
-from tests.controlplane.world import OWNED, SECONDS, World, spec
+from tests.controlplane.world import OWNED, SECONDS, World, fake, spec
 
 pytestmark = pytest.mark.usefixtures("operator")
 
@@ -123,13 +123,19 @@ def test_a_deleted_object_comes_back(world: World) -> None:
 
 
 def test_more_replicas_are_not_a_new_revision(world: World) -> None:
-    world.apply("chat", spec())
+    slow = fake("load-delay", "2s")
+    world.apply("chat", spec(decode=slow))
     world.until_ready("chat")
-    before = world.status("chat")["revision"]
-    world.apply("chat", spec(decode={"replicas": 3}))
+    before, ready = world.status("chat")["revision"], world.condition("chat", "Ready")
+    world.apply("chat", spec(decode={"replicas": 3, **slow}))
+    world.until_condition("chat", "DecodeReady", "False", "Starting")
+    adding = world.until_condition("chat", "Ready", "True", "AddingPods")
     world.until_ready("chat")
     status = world.status("chat")
     assert status["revision"] == before
+    # At no time did it say that those which were there do not serve.
+    assert adding["lastTransitionTime"] == ready["lastTransitionTime"]
+    assert world.condition("chat", "Ready") == ready | {"observedGeneration": 2}
     assert status["decode"] == {
         "replicas": 3,
         "readyReplicas": 3,

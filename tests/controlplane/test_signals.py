@@ -15,9 +15,10 @@ import pytest
 from oasis_operator.signals.prometheus import NoSignals, Prometheus, Signals
 from oasis_runtime.contract import Metric
 from testbed.monitoring.local import serving
-from tests.unit.operator.make import built, deployment
+from tests.unit.operator.make import deployment
 
 SECONDS = 60.0
+REVISION = "0123abcd"
 
 
 def exposition() -> str:
@@ -66,7 +67,7 @@ def engine() -> Iterator[int]:
 @pytest.fixture(scope="module")
 def prometheus(engine: int, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     folder: Path = tmp_path_factory.mktemp("prometheus")
-    pod = f"chat-{built(deployment()).rollout.target}-decode-5d9f-x2x"
+    pod = f"chat-{REVISION}-decode-5d9f-x2x"
     target = {
         "targets": [f"127.0.0.1:{engine}"],
         "labels": {"namespace": "team", "pod": pod},
@@ -79,7 +80,7 @@ def prometheus(engine: int, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 async def signals(url: str, name: str) -> Signals | NoSignals:
     async with aiohttp.ClientSession() as session:
-        return await Prometheus(url, session).signals(deployment(name))
+        return await Prometheus(url, session).signals(deployment(name), REVISION)
 
 
 async def test_every_rate_arrives_as_it_was_counted(prometheus: str) -> None:

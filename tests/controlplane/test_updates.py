@@ -157,8 +157,12 @@ def test_recreate_makes_room_first(world: World) -> None:
     world.until_condition("chat", "PrefillReady", "False", "Starting")
     assert not of(world, old, "prefill")
     assert not of(world, old, "decode")
+    assert "servingRevision" not in world.status("chat")
+    assert world.condition("chat", "RouterReady")["message"].startswith("nobody serves")
+    assert world.condition("chat", "SparsityHealthy")["reason"] == "NoPods"
     let_it_load(world, target(world))
     world.until_ready("chat")
+    assert world.status("chat")["servingRevision"] == target(world)
     until_gone(world, old)
 
 

@@ -124,7 +124,28 @@ class World:
         return found
 
     def until_ready(self, name: str) -> None:
-        self.until_condition(name, "Ready", "True")
+        """Waits for all of its pods: Ready alone bears that some are being added."""
+        wanted = ("Ready", "PrefillReady", "DecodeReady", "RouterReady")
+        found: dict[str, str] = {}
+
+        def holds() -> bool:
+            nonlocal found
+            body = self.get("odep", name)
+            conditions = body.get("status", {}).get("conditions", [])
+            found = {
+                item["type"]: item["status"]
+                if item["observedGeneration"] == body["metadata"]["generation"]
+                else "stale"
+                for item in conditions
+                if item["type"] in wanted
+            }
+            return "Ready" in found and set(found.values()) == {"True"}
+
+        try:
+            wait.until(holds, f"all pods of {name}", SECONDS)
+        except Exception as late:
+            told = self.status(name).get("conditions")
+            raise AssertionError(f"{late}; it is {found}: {told}") from late
 
     def pods(self, name: str, component: str) -> list[Manifest]:
         return [

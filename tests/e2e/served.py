@@ -131,6 +131,9 @@ class Served:
             pods = self.pods()
             return (
                 self.condition("Ready").get("status") == "True"
+                # Ready alone bears that pods are being added; there may be no prefill pods.
+                and self.condition("DecodeReady").get("status") == "True"
+                and self.condition("PrefillReady").get("status", "True") == "True"
                 and bool(pods)
                 and all(pod.ready and not pod.ending for pod in pods)
             )

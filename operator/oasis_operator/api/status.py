@@ -65,16 +65,16 @@ class Status(ApiModel):
     revision: str | None = None
     """Revision that the spec asks for."""
     serving_revision: str | None = None
-    """Revision that the router sends requests to."""
+    """Revision that the router sends requests to; absent while an update leaves it no pods."""
     model: Annotated[str | None, Field(max_length=1024)] = None
     """Short name of the model's source."""
     prefill: RoleStatus | None = None
     decode: RoleStatus | None = None
     router: RoleStatus | None = None
     mode: Literal["sparse", "dense"] | None = None
-    """How most decode steps of the last minutes ran."""
+    """How most decode steps of the last minutes ran; absent until the serving revision has any."""
     hit_rate: Annotated[str | None, Field(max_length=8)] = None
-    """Share of selected pages that were resident, as last measured."""
+    """Share of selected pages that were resident, as last measured of the serving revision."""
     endpoint: str | None = None
     """Base URL of the OpenAI API inside the cluster."""
     placement: PlacementStatus | None = None

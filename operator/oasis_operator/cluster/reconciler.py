@@ -36,7 +36,14 @@ from oasis_operator.desired.placement import (
 )
 from oasis_operator.desired.revision_state import goal_of
 from oasis_operator.desired.rollout import decide_rollout
-from oasis_operator.reconcile.conditions import READY, Draft, newly_alarming
+from oasis_operator.reconcile.conditions import (
+    DECODE_READY,
+    PREFILL_READY,
+    READY,
+    ROUTER_READY,
+    Draft,
+    newly_alarming,
+)
 from oasis_operator.reconcile.decisions import Decision, decisions
 from oasis_operator.reconcile.images import images
 from oasis_operator.reconcile.observed import Identity, Observed
@@ -46,6 +53,7 @@ from oasis_operator.reconcile.placement_condition import UNSCHEDULABLE, withheld
 from oasis_operator.reconcile.plan import plan
 from oasis_operator.reconcile.pods import complaint_of
 from oasis_operator.reconcile.scaling_spec import replicas_of
+from oasis_operator.reconcile.serving import NOBODY_SERVES, served_by
 from oasis_operator.reconcile.status import (
     failed,
     failed_status,
@@ -60,6 +68,7 @@ from oasis_operator.topology.inventory import Inventory
 UNREADY_SECONDS = 10.0
 """How soon an OasisDeployment that is not ready is looked at again: some reasons, such as the
 kubelet's complaints, arrive without any object changing."""
+SERVING = (READY, PREFILL_READY, DECODE_READY, ROUTER_READY)
 MOST_COMPLAINTS = 3
 """Pods of one OasisDeployment whose events are read; one complaint is enough to act on."""
 
@@ -164,17 +173,17 @@ class Reconciler:
         observed = self._store.observed(key, od.uid)
         counts = {role.value: count for role, count in replicas_of(od).items()}
         await self._targets.sync(observed, counts)
-        signals = await self._prometheus.signals(od)
+        before, served = _status(body), served_by(wanted.rollout, observed)
+        signals = await self._prometheus.signals(od, served) if served else NOBODY_SERVES
         complaints = await self._complaints(od, wanted, observed)
         now = self._now()
         drafts = with_obstacles(
-            judge(od, wanted.rollout, observed, signals, complaints, placed, now), obstacles
+            judge(od, wanted.rollout, observed, signals, complaints, placed, before, now), obstacles
         )
         drafts += [scaled.condition] if scaled.condition else []
-        before = _status(body)
         after = status_of(od, wanted.rollout, observed, signals, drafts, placed, before, _text(now))
         await self._write(body, before, after, drafts, scaled.told)
-        ready = all(d.status == "True" for d in drafts if d.type == READY)
+        ready = all(d.status == "True" for d in drafts if d.type in SERVING)
         again = () if scaled.again_seconds is None else (scaled.again_seconds,)
         return min((*again, *(() if ready else (UNREADY_SECONDS,))), default=None)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
-from oasis_operator.api.status import RoleStatus, Status
+from oasis_operator.api.status import Status
 from oasis_operator.desired.metadata import Component
 from oasis_operator.reconcile.conditions import (
     NUMA_ALIGNED,
@@ -13,6 +13,7 @@ from oasis_operator.reconcile.conditions import (
     SPARSITY_HEALTHY,
     TRANSPORT_HEALTHY,
 )
+from oasis_operator.reconcile.serving import role_status
 
 _MEASURED = (NUMA_ALIGNED, TRANSPORT_HEALTHY, SPARSITY_HEALTHY)
 
@@ -47,14 +48,16 @@ def decisions(before: Status, after: Status, alarmed: Collection[str]) -> list[D
 
 def _revisions(before: Status, after: Status) -> Iterator[Decision]:
     if before.revision and after.revision and before.revision != after.revision:
+        serving = after.serving_revision
+        meanwhile = f"requests go to {serving}" if serving else "nobody serves"
         yield Decision(
             "RevisionStarted",
-            f"the spec is revision {after.revision} now: requests go to "
-            f"{after.serving_revision} until its pods are ready",
+            f"the spec is revision {after.revision} now: {meanwhile} until its pods are ready",
         )
     old, new = before.serving_revision, after.serving_revision
-    if old and new and old != new:
-        yield Decision("RevisionServes", f"requests go to revision {new} instead of {old}")
+    if before.revision and new and old != new:
+        instead = f" instead of {old}" if old else " again"
+        yield Decision("RevisionServes", f"requests go to revision {new}{instead}")
 
 
 def _replicas(before: Status, after: Status) -> Iterator[Decision]:
@@ -65,12 +68,7 @@ def _replicas(before: Status, after: Status) -> Iterator[Decision]:
 
 
 def _desired(status: Status, component: Component) -> int | None:
-    roles: dict[Component, RoleStatus | None] = {
-        Component.PREFILL: status.prefill,
-        Component.DECODE: status.decode,
-        Component.ROUTER: status.router,
-    }
-    role = roles[component]
+    role = role_status(status, component)
     return role.desired_replicas if role else None
 
 

@@ -1,10 +1,17 @@
-"""RouterReady, and Ready: whether what the spec asks for is served."""
+"""RouterReady, and Ready: whether this spec is served."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from oasis_operator.reconcile.conditions import READY, ROUTER_READY, Draft, all_ready
+from oasis_operator.reconcile.conditions import (
+    DECODE_READY,
+    PREFILL_READY,
+    READY,
+    ROUTER_READY,
+    Draft,
+    all_ready,
+)
 from oasis_operator.reconcile.observed import DeploymentView
 from oasis_operator.reconcile.pods import PodView
 
@@ -35,11 +42,20 @@ def router_condition(view: DeploymentView | None, pods: Iterable[PodView]) -> Dr
     )
 
 
-def ready_condition(parts: Iterable[Draft]) -> Draft:
+def ready_condition(parts: Iterable[Draft], as_before: bool) -> Draft:
     """True if all parts are; otherwise a part that is not says why: one that somebody must act on
-    before one that only needs time, and the first among equals."""
+    before one that only needs time, and the first among equals.
+
+    Args:
+        parts: the conditions of the components.
+        as_before: it was Ready with this revision and has the engines that it had, so that those
+            which are missing are being added.
+    """
     missing = [part for part in parts if part.status != "True"]
     if not missing:
         return Draft(READY, "True", "Serving", "all pods serve this spec")
     worst = min(missing, key=lambda part: not part.alarming)
+    if as_before and {part.type for part in missing} <= {PREFILL_READY, DECODE_READY}:
+        told = f"the pods that there were serve; {worst.type}: {worst.message}"
+        return Draft(READY, "True", "AddingPods", told)
     return Draft(READY, "False", worst.reason, f"{worst.type}: {worst.message}")

@@ -34,12 +34,26 @@ def with_rollout(draft: Draft, component: Component, rollout: Rollout, asked: in
     )
 
 
-def router_with_rollout(draft: Draft, rollout: Rollout) -> Draft:
-    """RouterReady: until the switch, why there is none yet."""
+def router_with_rollout(draft: Draft, rollout: Rollout, served: str | None) -> Draft:
+    """RouterReady: until the switch, why there is none yet.
+
+    Args:
+        draft: what the router's Deployment and pods say.
+        rollout: the step of the update.
+        served: the revision that requests go to, if any.
+    """
     if rollout.serving == rollout.target:
         return draft
     if rollout.blocked:
         return Draft(draft.type, "False", NO_ROOM, _blocked(rollout), alarming=True)
+    if served is None:
+        return Draft(
+            draft.type,
+            "False",
+            "Updating",
+            f"nobody serves: the pods of revision {rollout.serving} made room for those of "
+            f"{rollout.target}, which are not ready yet",
+        )
     return Draft(
         draft.type,
         "False",

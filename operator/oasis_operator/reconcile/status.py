@@ -21,6 +21,7 @@ from oasis_operator.reconcile.placement_condition import numa_with_placement, wi
 from oasis_operator.reconcile.ready_condition import ready_condition, router_condition
 from oasis_operator.reconcile.role_condition import role_condition
 from oasis_operator.reconcile.rollout_condition import router_with_rollout, with_rollout
+from oasis_operator.reconcile.serving import served_by, serves_as_before
 from oasis_operator.reconcile.signal_conditions import hit_rate, serving_mode, signal_conditions
 from oasis_operator.signals.prometheus import NoSignals, Signals
 
@@ -32,6 +33,7 @@ def judge(
     signals: Signals | NoSignals,
     warnings: Mapping[str, str],
     placements: Placements,
+    before: Status,
     now: datetime,
 ) -> list[Draft]:
     """All conditions, the summary first."""
@@ -43,12 +45,14 @@ def judge(
         observed.workload(rollout.target, Component.ROUTER),
         observed.pods_of(rollout.target, Component.ROUTER),
     )
-    parts.append(router_with_rollout(router, rollout))
+    parts.append(router_with_rollout(router, rollout, served_by(rollout, observed)))
+    roles = [plan.component for plan in role_plans(od)]
+    as_before = serves_as_before(before, rollout, observed, roles)
     measured = [
         numa_with_placement(draft, placements) if draft.type == NUMA_ALIGNED else draft
         for draft in signal_conditions(od, signals)
     ]
-    return [ready_condition(parts), *parts, *measured]
+    return [ready_condition(parts, as_before), *parts, *measured]
 
 
 def _role_condition(
@@ -89,13 +93,15 @@ def status_of(
     before: Status,
     now: str,
 ) -> Status:
-    """Rates that cannot be measured now stay as they were measured last."""
-    mode = serving_mode(signals) or before.mode
+    """Rates that cannot be measured now stay as they were measured last of the same revision."""
+    served = served_by(rollout, observed)
+    same = served is not None and served == before.serving_revision
+    mode = serving_mode(signals) or (before.mode if same else None)
     spec = od.spec
     return Status(
         observed_generation=od.generation,
         revision=rollout.target,
-        serving_revision=rollout.serving,
+        serving_revision=served,
         model=model_source(spec.model).short,
         prefill=_role(observed.workload(rollout.target, Component.PREFILL), spec.prefill.replicas)
         if spec.prefill
@@ -103,7 +109,7 @@ def status_of(
         decode=_role(observed.workload(rollout.target, Component.DECODE), spec.decode.replicas),
         router=_role(observed.workload(rollout.serving, Component.ROUTER), spec.router.replicas),
         mode=cast(Literal["sparse", "dense"] | None, mode),
-        hit_rate=hit_rate(signals) or before.hit_rate,
+        hit_rate=hit_rate(signals) or (before.hit_rate if same else None),
         endpoint=endpoint(od),
         placement=_placement(placements),
         conditions=with_transitions(drafts, before.conditions or [], now, od.generation),

@@ -75,12 +75,13 @@ class Prometheus:
         self._failure: NoSignals | None = None
         self._retry_at = 0.0
 
-    async def signals(self, od: OasisDeployment) -> Signals | NoSignals:
-        """For conditions. Never raises: an unreachable Prometheus is an answer too."""
-        return await self._answered(lambda: self._ask(od))
+    async def signals(self, od: OasisDeployment, revision: str) -> Signals | NoSignals:
+        """For conditions, about the pods of one revision. Never raises: an unreachable Prometheus
+        is an answer too."""
+        return await self._answered(lambda: self._ask(od, revision))
 
     async def fleet(self, od: OasisDeployment, revision: str) -> FleetNumbers | NoSignals:
-        """For scaling, about the pods of one revision. Never raises either."""
+        """For scaling. Never raises either."""
         return await self._answered(lambda: self._ask_fleet(od, revision))
 
     async def _answered(self, ask: Callable[[], Awaitable[Found]]) -> Found | NoSignals:
@@ -103,8 +104,8 @@ class Prometheus:
         self._failure = None
         return found
 
-    async def _ask(self, od: OasisDeployment) -> Signals:
-        text = queries(od)
+    async def _ask(self, od: OasisDeployment, revision: str) -> Signals:
+        text = queries(od, revision)
         resident, late, recall, requests, refused = await asyncio.gather(
             self._value(text.resident_ratio),
             self._value(text.late_ratio),

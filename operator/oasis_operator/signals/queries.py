@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 from oasis_operator.api.resource import OasisDeployment
 from oasis_operator.desired.metadata import Component, workload_name
-from oasis_operator.desired.revision import DIGITS
 from oasis_runtime.contract import Metric
 
 WINDOW = "5m"
@@ -31,7 +30,7 @@ QUANTILE = 0.9
 
 @dataclass(frozen=True)
 class Queries:
-    """The queries about one OasisDeployment."""
+    """The queries about one OasisDeployment's serving revision."""
 
     resident_ratio: str
     late_ratio: str
@@ -44,11 +43,10 @@ class Queries:
     enabled_links: str
 
 
-def queries(od: OasisDeployment) -> Queries:
-    engines, decodes = (
-        f'namespace="{od.namespace}",pod=~"{od.name}-[0-9a-f]{{{DIGITS}}}-{role}-.+"'
-        for role in ("(prefill|decode)", "decode")
-    )
+def queries(od: OasisDeployment, revision: str) -> Queries:
+    """About the pods of one revision: what others measured is not of those that serve."""
+    decodes = _pods(od, revision, Component.DECODE)
+    engines = f'namespace="{od.namespace}",pod=~"{od.name}-{revision}-(prefill|decode)-.+"'
 
     def rate(metric: str, by: str = "", pods: str = engines) -> str:
         grouping = f" by ({by})" if by else ""

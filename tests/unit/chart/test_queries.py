@@ -98,7 +98,7 @@ def texts(value: Any) -> Iterator[str]:
 
 @pytest.mark.parametrize(
     "asked",
-    [queries(deployment()), fleet_queries(deployment(), "0123abcd")],
+    [queries(deployment(), "0123abcd"), fleet_queries(deployment(), "0123abcd")],
     ids=["state", "scale"],
 )
 def test_the_operator_asks_for_what_exists(parser: Parser, asked: Any) -> None:

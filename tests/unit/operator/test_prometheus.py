@@ -36,7 +36,7 @@ async def prometheus(answer: Answer) -> AsyncIterator[Prometheus]:
 
 async def ask(answer: Answer) -> Signals | NoSignals:
     async with prometheus(answer) as found:
-        return await found.signals(deployment())
+        return await found.signals(deployment(), "0123abcd")
 
 
 async def test_numbers_are_read_by_their_label() -> None:
@@ -79,15 +79,15 @@ async def test_no_server_is_unreachable_and_is_not_asked_again_at_once() -> None
         return 503
 
     async with prometheus(answer) as found:
-        first = await found.signals(deployment())
+        first = await found.signals(deployment(), "0123abcd")
         count = len(asked)
-        assert await found.signals(deployment()) == first
+        assert await found.signals(deployment(), "0123abcd") == first
         assert len(asked) == count
 
 
 async def test_no_address_is_not_configured() -> None:
     async with aiohttp.ClientSession() as session:
-        found = await Prometheus("", session).signals(deployment())
+        found = await Prometheus("", session).signals(deployment(), "0123abcd")
     assert isinstance(found, NoSignals)
     assert found.reason == "PrometheusNotConfigured"
 

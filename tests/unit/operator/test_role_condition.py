@@ -141,12 +141,12 @@ def test_a_router_with_a_problem_tells_it() -> None:
 
 def test_ready_is_all_parts_ready() -> None:
     parts = [condition(view()), router_condition(ROUTER, [])]
-    assert ready_condition(parts).status == "True"
+    assert ready_condition(parts, as_before=False).status == "True"
 
 
 def test_the_first_part_that_is_not_ready_says_why() -> None:
     broken = condition(NOT_READY, waiting_pod(Problem("Unschedulable", "no GPU")))
-    found = ready_condition([broken, router_condition(None, [])])
+    found = ready_condition([broken, router_condition(None, [])], as_before=False)
     assert (found.status, found.reason) == ("False", "Unschedulable")
     assert found.message.startswith("PrefillReady: ")
 
@@ -154,7 +154,7 @@ def test_the_first_part_that_is_not_ready_says_why() -> None:
 def test_a_part_that_somebody_must_act_on_says_more_than_one_that_only_needs_time() -> None:
     starting = condition(NOT_READY, waiting_pod())
     rejected = Draft("DecodeReady", "False", "ConfigurationRejected", "too small", alarming=True)
-    found = ready_condition([starting, rejected, router_condition(None, [])])
+    found = ready_condition([starting, rejected, router_condition(None, [])], as_before=False)
     assert (found.reason, found.message) == ("ConfigurationRejected", "DecodeReady: too small")
 
 
@@ -162,3 +162,22 @@ def test_one_pod_is_not_all_of_many() -> None:
     assert condition(view()).message == "the prefill pod is ready"
     two = view(wanted=2, ready=2, available=2, updated=2, total=2)
     assert condition(two).message == "all 2 prefill pods are ready"
+
+
+STARTING = Draft("DecodeReady", "False", "Starting", "1 of 2 decode pods are ready")
+
+
+def test_pods_that_are_added_do_not_end_ready_and_are_told() -> None:
+    found = ready_condition([STARTING, router_condition(ROUTER, [])], as_before=True)
+    assert (found.status, found.reason) == ("True", "AddingPods")
+    assert STARTING.message in found.message
+
+
+def test_without_the_pods_that_there_were_it_is_not_ready() -> None:
+    found = ready_condition([STARTING, router_condition(ROUTER, [])], as_before=False)
+    assert (found.status, found.reason) == ("False", "Starting")
+
+
+def test_a_router_that_is_not_ready_ends_ready_whatever_the_engines_do() -> None:
+    found = ready_condition([STARTING, router_condition(None, [])], as_before=True)
+    assert found.status == "False"

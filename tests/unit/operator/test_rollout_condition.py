@@ -42,15 +42,21 @@ def test_an_update_that_can_never_fit_is_told_with_what_to_raise() -> None:
     found = role(CREATING, BLOCKED)
     assert (found.status, found.reason) == ("False", "NoRoomForUpdate")
     assert "raise it" in found.message
-    router = router_with_rollout(READY, BLOCKED)
+    router = router_with_rollout(READY, BLOCKED, "old")
     assert (router.reason, router.alarming) == ("NoRoomForUpdate", True)
 
 
 def test_until_the_switch_the_router_is_updating() -> None:
-    found = router_with_rollout(READY, HALF)
+    found = router_with_rollout(READY, HALF, "old")
     assert (found.status, found.reason) == ("False", "Updating")
     assert "old" in found.message
 
 
 def test_after_the_switch_the_router_pods_have_the_word() -> None:
-    assert router_with_rollout(READY, Rollout("new", "new", {})) == READY
+    assert router_with_rollout(READY, Rollout("new", "new", {}), "new") == READY
+
+
+def test_a_router_whose_pods_made_room_says_that_nobody_serves() -> None:
+    found = router_with_rollout(READY, HALF, None)
+    assert (found.status, found.reason) == ("False", "Updating")
+    assert found.message.startswith("nobody serves")

@@ -5,8 +5,11 @@ from datetime import datetime
 import pytest
 
 from oasis_operator.api.status import Status
+from oasis_operator.desired.metadata import Component
+from oasis_operator.desired.rollout import Rollout
 from oasis_operator.reconcile.conditions import Draft
 from oasis_operator.reconcile.observed import Observed
+from oasis_operator.reconcile.serving import NOBODY_SERVES
 from oasis_operator.reconcile.status import (
     failed,
     failed_status,
@@ -20,24 +23,35 @@ from tests.unit.operator.make import built, by_kubelet, deployment, progressed, 
 
 NOW = "2026-01-01T00:00:00Z"
 GONE = NoSignals("PrometheusUnreachable", "gone")
+ROLES = (Component.PREFILL, Component.DECODE)
 TRAFFIC = Signals(resident_ratio=0.97, steps_by_mode={"sparse": 1.0})
 
 
 def status(
-    signals: Signals | NoSignals, *, ready: bool = True, before: Status | None = None
+    signals: Signals | NoSignals,
+    *,
+    ready: bool = True,
+    before: Status | None = None,
+    decodes: tuple[int, int] | None = None,
+    rollout: Rollout | None = None,
 ) -> Status:
+    """``decodes``: ready and wanted decode pods, where these are not as the others are."""
     od = deployment()
     objects = built(od)
     live = {
         key: progressed(body, ready=ready, established=ready) if key.kind == "Deployment" else body
         for key, body in stored(objects).items()
     }
+    for key, body in live.items():
+        if decodes is not None and key.kind == "Deployment" and key.name.endswith("-decode"):
+            count, body["spec"]["replicas"] = decodes
+            body["status"] |= {"readyReplicas": count, "availableReplicas": count}
     observed = Observed(live)
     placed = by_kubelet(od)
     now = datetime.fromisoformat(NOW)
-    drafts = judge(od, objects.rollout, observed, signals, {}, placed, now)
-    known = before or Status()
-    return status_of(od, objects.rollout, observed, signals, drafts, placed, known, NOW)
+    known, step = before or Status(), rollout or objects.rollout
+    drafts = judge(od, step, observed, signals, {}, placed, known, now)
+    return status_of(od, step, observed, signals, drafts, placed, known, NOW)
 
 
 def condition(given: Status, kind: str) -> str:
@@ -62,6 +76,72 @@ def test_without_prometheus_rates_stay_as_last_measured() -> None:
     found = status(GONE, before=status(TRAFFIC))
     assert (found.mode, found.hit_rate) == ("sparse", "0.97")
     assert condition(found, "SparsityHealthy") == "Unknown"
+
+
+def test_scaling_up_stays_ready_with_the_pods_that_there_were() -> None:
+    more = status(TRAFFIC, before=status(TRAFFIC), decodes=(1, 2))
+    assert (condition(more, "Ready"), condition(more, "DecodeReady")) == ("True", "False")
+    assert more.decode is not None
+    assert more.decode.ready == "1/2"
+    again = status(TRAFFIC, before=more, decodes=(1, 2))
+    assert condition(again, "Ready") == "True"
+
+
+def test_a_pod_that_is_lost_ends_ready_until_all_are_there() -> None:
+    two = status(TRAFFIC, before=status(TRAFFIC), decodes=(2, 2))
+    lost = status(TRAFFIC, before=two, decodes=(1, 2))
+    assert condition(lost, "Ready") == "False"
+    assert condition(status(TRAFFIC, before=lost, decodes=(1, 2)), "Ready") == "False"
+
+
+def test_scaling_down_stays_ready() -> None:
+    three = status(TRAFFIC, before=status(TRAFFIC), decodes=(3, 3))
+    assert condition(status(TRAFFIC, before=three, decodes=(2, 2)), "Ready") == "True"
+
+
+def test_a_first_start_is_not_ready_with_some_of_its_pods() -> None:
+    assert condition(status(TRAFFIC, decodes=(1, 2)), "Ready") == "False"
+
+
+def test_a_role_without_a_ready_pod_is_never_ready() -> None:
+    none = status(TRAFFIC, before=status(TRAFFIC), decodes=(0, 1))
+    assert condition(none, "Ready") == "False"
+
+
+def test_another_revision_is_not_ready_for_what_the_one_before_could_do() -> None:
+    old = status(TRAFFIC).model_copy(update={"revision": "old", "serving_revision": "old"})
+    assert condition(status(TRAFFIC, before=old, decodes=(1, 2)), "Ready") == "False"
+
+
+def recreated() -> Status:
+    """The pods of a revision that was measured have made room for those of the next."""
+    before = status(TRAFFIC)
+    assert before.revision is not None
+    gap = Rollout("next", before.revision, {}, dict.fromkeys(ROLES, 0))
+    return status(NOBODY_SERVES, before=before, rollout=gap)
+
+
+def test_while_the_old_pods_make_room_nobody_serves_and_nothing_of_them_is_told() -> None:
+    found = recreated()
+    assert found.serving_revision is None
+    assert (found.mode, found.hit_rate) == (None, None)
+    reasons = {c.type: (c.status, c.reason) for c in found.conditions or []}
+    for kind in ("NUMAAligned", "TransportHealthy", "SparsityHealthy"):
+        assert reasons[kind] == ("Unknown", "NoPods")
+    assert reasons["RouterReady"] == ("False", "Updating")
+
+
+def test_a_revision_is_not_told_with_the_rates_of_the_one_before() -> None:
+    found = status(GONE, before=recreated())
+    assert (found.mode, found.hit_rate) == (None, None)
+
+
+def test_a_part_of_the_old_pods_still_serves() -> None:
+    before = status(TRAFFIC)
+    assert before.revision is not None
+    half = Rollout("next", before.revision, {}, {Component.DECODE: 1})
+    found = status(TRAFFIC, before=before, rollout=half)
+    assert (found.serving_revision, found.mode) == (before.revision, "sparse")
 
 
 def test_the_same_observation_makes_the_same_status() -> None:
