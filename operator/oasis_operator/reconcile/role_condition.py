@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 
 from oasis_operator.desired.metadata import Component
 from oasis_operator.desired.model import MODEL_MOUNT
+from oasis_operator.desired.spec_names import in_spec_words
 from oasis_operator.reconcile.conditions import DECODE_READY, PREFILL_READY, Draft, all_ready
 from oasis_operator.reconcile.observed import DeploymentView
-from oasis_operator.reconcile.pods import CONFIGURATION_REJECTED, PodView
+from oasis_operator.reconcile.pods import CONFIGURATION_REJECTED, PodView, Problem
 from oasis_runtime.contract import HTTP_PORT
 
 CONDITION_TYPE = {Component.PREFILL: PREFILL_READY, Component.DECODE: DECODE_READY}
@@ -46,17 +48,9 @@ def role_condition(
     waiting = sorted((p for p in pods if not p.ready and not p.terminating), key=lambda p: p.name)
     for pod in waiting:
         if pod.problem is not None:
-            # Inside the pod the model has another path than the one that the user wrote.
-            rejected = pod.problem.reason == CONFIGURATION_REJECTED
-            told = f" ({MODEL_MOUNT} is {model})" if MODEL_MOUNT in pod.problem.message else ""
-            if rejected and not told and model not in pod.problem.message:
-                told = f" ({model})"
+            told = _in_users_words(pod.problem, component, model)
             return Draft(
-                kind,
-                "False",
-                pod.problem.reason,
-                f"{count}; pod {pod.name}: {pod.problem.message}{told}",
-                True,
+                kind, "False", pod.problem.reason, f"{count}; pod {pod.name}: {told}", True
             )
     for pod in waiting:
         if pod.uid in warnings:
@@ -80,3 +74,15 @@ def role_condition(
             True,
         )
     return Draft(kind, "False", "Starting", f"{count}; the others are starting")
+
+
+def _in_users_words(problem: Problem, component: Component, model: str) -> str:
+    """Inside the pod settings have other names, and the model another path, than the user wrote."""
+    if problem.reason != CONFIGURATION_REJECTED:
+        message = problem.message
+    else:
+        message = in_spec_words(problem.message, component)
+    if MODEL_MOUNT in message:
+        return f"{message} ({MODEL_MOUNT} is {model})"
+    about = problem.reason == CONFIGURATION_REJECTED and re.search(r"\bmodel\b", problem.message)
+    return f"{message} ({model})" if about and model not in message else message

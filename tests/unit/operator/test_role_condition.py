@@ -76,6 +76,19 @@ def test_a_rejected_configuration_is_told_with_the_users_own_path() -> None:
     assert found.alarming
 
 
+def test_a_rejected_configuration_is_told_with_the_fields_of_the_spec() -> None:
+    problem = Problem(
+        "ConfigurationRejected",
+        "tiers.fast_bytes is 1048576 and 16 request(s) of 2048 tokens select 2097152 bytes of "
+        "pages; raise it to that, or lower selection.budget_tokens or max_num_seqs",
+    )
+    found = condition(NOT_READY, waiting_pod(problem))
+    assert found.message.endswith(
+        "p-1: spec.kv.fastSize is 1048576 and 16 request(s) of 2048 tokens select 2097152 bytes of "
+        "pages; raise it to that, or lower spec.kv.budgetTokens or spec.engine.maxNumSeqs"
+    )
+
+
 def test_a_volume_that_is_not_there_is_told_in_the_kubelets_words() -> None:
     warnings = {"uid-p-1": "hostPath type check failed: /srv/tiny is not a directory"}
     found = condition(NOT_READY, waiting_pod(starting=True), warnings=warnings)

@@ -1,0 +1,76 @@
+"""What an engine says about engine.yaml, in the words of the spec that engine.yaml is made of."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from pydantic import BaseModel
+
+from oasis_operator.desired.metadata import Component
+from oasis_runtime.contract import EngineConfig
+
+SPEC_FIELDS = {
+    "model": "spec.model",
+    "served_model_name": "spec.servedModelName",
+    "role": "spec.prefill",
+    "dtype": "spec.engine.dtype",
+    "max_model_len": "spec.engine.maxModelLen",
+    "max_num_seqs": "spec.engine.maxNumSeqs",
+    "tensor_parallel_size": "spec.engine.tensorParallelSize",
+    "extra_args": "spec.engine.extraArgs",
+    "tiers.block_tokens": "spec.kv.blockTokens",
+    "tiers.host_bytes": "spec.kv.hostSize",
+    "tiers.fast_bytes": "spec.kv.fastSize",
+    "selection.mode": "spec.kv.mode",
+    "selection.budget_tokens": "spec.kv.budgetTokens",
+    "selection.sink_tokens": "spec.kv.sinkTokens",
+    "selection.window_tokens": "spec.kv.windowTokens",
+    "prediction.method": "spec.kv.prediction.method",
+    "prediction.ngram_min": "spec.kv.prediction.ngramMin",
+    "prediction.ngram_max": "spec.kv.prediction.ngramMax",
+    "links.force": "spec.kv.links.force",
+    "numa.policy": "spec.topology.numa.policy",
+}
+"""Setting of engine.yaml -> the field that it follows from. The others have the engine's default,
+or are arguments that the user added to the pods."""
+PASSED_ON = {
+    Component.PREFILL: "spec.prefill.podTemplate",
+    Component.DECODE: "spec.decode.podTemplate",
+}
+"""Where arguments of an engine's container are added."""
+
+
+def _settings(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
+    for name, field in model.model_fields.items():
+        kind = field.annotation
+        if isinstance(kind, type) and issubclass(kind, BaseModel):
+            yield from _settings(kind, f"{prefix}{name}.")
+        else:
+            yield prefix + name
+
+
+SETTINGS = frozenset(_settings(EngineConfig))
+"""Names of all settings of engine.yaml."""
+_WORD = re.compile(r"(?<![\w./=-])[a-z]+(?:_[a-z]+)*(?:\.[a-z]+(?:_[a-z]+)*)?(?![\w/]|\.\w)")
+
+
+def spec_field(setting: str, component: Component) -> str:
+    """The field of the spec by which a setting of a role's engines is changed."""
+    return SPEC_FIELDS.get(setting) or PASSED_ON[component]
+
+
+def in_spec_words(sentence: str, component: Component) -> str:
+    """What an engine of the role said, with fields of the spec for the settings that it names.
+
+    A name that is a plain word, such as ``model`` or ``role``, may be meant as a word, and stays.
+    """
+
+    def told(found: re.Match[str]) -> str:
+        name = found.group()
+        if name not in SETTINGS or not ("." in name or "_" in name):
+            return name
+        field = spec_field(name, component)
+        return field if name in SPEC_FIELDS else f"{name} (an argument --set in {field})"
+
+    return _WORD.sub(told, sentence)
