@@ -36,14 +36,27 @@ def logbook(entries: int) -> str:
     """A harbour master's log of ``entries`` days; on one of them a ship brings copper wire."""
     lines = ["Log of the harbour master.", ""]
     for day in range(1, entries + 1):
-        ship = SHIPS[day * 5 % len(SHIPS)]
         place = PLACES[day * 3 % len(PLACES)]
-        cargo = "copper wire" if day == entries // 3 else GOODS[day * 7 % len(GOODS)]
+        cargo = "copper wire" if day == asked_day(entries) else GOODS[day * 7 % len(GOODS)]
         lines.append(
-            f"Day {day}: {WEATHER[day % len(WEATHER)]} in the morning. The {ship} came in from "
-            f"{place} with a cargo of {cargo} and left berth {day % 9 + 1} before night."
+            f"Day {day}: {WEATHER[day % len(WEATHER)]} in the morning. The {ship(day)} came in "
+            f"from {place} with a cargo of {cargo} and left berth {day % 9 + 1} before night."
         )
     return "\n".join(lines)
+
+
+def ship(day: int) -> str:
+    return SHIPS[day * 5 % len(SHIPS)]
+
+
+def asked_day(entries: int) -> int:
+    return entries // 3
+
+
+def right_answer(entries: int) -> str:
+    """What a model that reads the log well says."""
+    day = asked_day(entries)
+    return f"The {ship(day)}, on day {day}."
 
 
 @dataclass(frozen=True)
@@ -175,6 +188,7 @@ def main() -> int:
     except APIStatusError as error:
         print(f"\nthe router answered {error.status_code}: {error.message}", file=sys.stderr)
         return 1
+    print(f"in the log {right_answer(options.entries)}")
     rows = [("prompt tokens", str(tokens)), ("time to first token", f"{first:.1f} s")]
     if prometheus is not None:
         try:

@@ -29,6 +29,7 @@ RELEASE = "oasiskv"
 SYSTEM = "oasiskv-system"
 NAME, NAMESPACE = "demo", "default"
 PROMETHEUS_VARIABLE = "PROMETHEUS_URL"
+SMALL = f"{versions.MODEL_NAME} is small and may answer wrongly, densely as well as sparsely"
 READY_SECONDS = 900.0
 """On two busy cores both engines take some two minutes."""
 MODULES = ("kubernetes", "coredns", "prometheus", "helm")
@@ -86,7 +87,7 @@ def _ask(place: Place) -> None:
         words = [str(python), str(CLIENT), "--url", url, "--namespace", NAMESPACE, "--name", NAME]
         if place.prometheus is not None:
             words += ["--prometheus", place.prometheus]
-        progress.say("--> the question\n")
+        progress.say(f"--> the question; {SMALL}\n")
         place.show(*words)
 
 

@@ -1,7 +1,8 @@
 """Runs the whole test suite in stages: ``python3 -m tests.run [STAGE ...]``.
 
 Standard library only, because it starts on a machine where nothing is installed yet. Each stage
-prints how long it took; the last line is ``N passed, N failed, N skipped`` over all of them.
+prints how long it took; the last line is ``N passed, N failed, N skipped`` over all of them,
+or, where none of them has tests, what was checked.
 """
 
 from __future__ import annotations
@@ -35,6 +36,23 @@ class Tally:
     failed: int = 0
     skipped: int = 0
     broken: list[str] = field(default_factory=list)
+    checks: dict[str, bool] = field(default_factory=dict)
+    """What else was checked, and whether all was well."""
+
+    @property
+    def failures(self) -> int:
+        """A stage that failed without a failing test (a linter, a build) counts as one."""
+        return max(self.failed, len(self.broken)) if self.broken else self.failed
+
+    def closing(self) -> str:
+        """The last line."""
+        if self.passed + self.failed + self.skipped == 0 and self.checks:
+            wrong = [name for name, well in self.checks.items() if not well]
+            if wrong:
+                return f"{', '.join(wrong)}: something is wrong, see above"
+            if not self.broken:
+                return f"{', '.join(self.checks)}: nothing is wrong"
+        return f"{self.passed} passed, {self.failures} failed, {self.skipped} skipped"
 
     def add(self, report: Path) -> None:
         for suite in ElementTree.parse(report).getroot().iter("testsuite"):
@@ -67,12 +85,18 @@ class Suite:
         if self._builds is not None:
             self._builds.result()
 
-    def run(self, stage: str, *words: str, inside: Sequence[str] = ()) -> None:
-        """Run a command; a failure is noted and the other stages go on."""
+    def run(self, stage: str, *words: str, inside: Sequence[str] = ()) -> bool:
+        """Run a command, and whether it succeeded; a failure is noted and other stages go on."""
         print(f"$ {shlex.join(words)}", flush=True)
         done = subprocess.run([*inside, *words], cwd=CHECKOUT, env=self.variables())
         if done.returncode != 0 and stage not in self.tally.broken:
             self.tally.broken.append(stage)
+        return done.returncode == 0
+
+    def check(self, stage: str, name: str, *arguments: str) -> None:
+        """Run a linter, a module of Python; ``name`` is it with what the closing line says."""
+        words = [*name.split(), *arguments]
+        self.tally.checks[name] = self.run(stage, self.python(), "-m", *words)
 
     def pytest(self, stage: str, *paths: str, inside: Sequence[str] = ()) -> None:
         with tempfile.TemporaryDirectory() as folder:
@@ -97,12 +121,12 @@ def prepare(suite: Suite) -> None:
 
 def lint(suite: Suite) -> None:
     code = [name for name in CODE if (CHECKOUT / name).exists()]
-    suite.run("lint", suite.python(), "-m", "ruff", "check", *code)
-    suite.run("lint", suite.python(), "-m", "ruff", "format", "--check", *code)
+    suite.check("lint", "ruff check", *code)
+    suite.check("lint", "ruff format --check", *code)
     names = [word for name in TYPED for word in ("-p", name)]
     # Outside the checkout: a clean one then checks only what changed since the last.
     kept = str(cache.root() / "mypy")
-    suite.run("lint", suite.python(), "-m", "mypy", "--strict", "--cache-dir", kept, *names)
+    suite.check("lint", "mypy --strict", "--cache-dir", kept, *names)
 
 
 def unit(suite: Suite) -> None:
@@ -174,10 +198,8 @@ def report(suite: Suite) -> int:
     print()
     for name, seconds in suite.times:
         print(f"{name:14}{seconds:7.0f} s{'   FAILED' if name in tally.broken else ''}")
-    # A stage that failed without a failing test (a linter, a build) counts as one.
-    failed = max(tally.failed, len(tally.broken)) if tally.broken else tally.failed
-    print(f"{tally.passed} passed, {failed} failed, {tally.skipped} skipped", flush=True)
-    return 1 if failed else 0
+    print(tally.closing(), flush=True)
+    return 1 if tally.failures else 0
 
 
 if __name__ == "__main__":

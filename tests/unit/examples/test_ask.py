@@ -11,7 +11,15 @@ from urllib.parse import parse_qs, urlparse
 
 import pytest
 
-from examples.ask import COUNTERS, SETTLE_SECONDS, Prometheus, settled, snapshot
+from examples.ask import (
+    COUNTERS,
+    SETTLE_SECONDS,
+    Prometheus,
+    logbook,
+    right_answer,
+    settled,
+    snapshot,
+)
 
 ANSWERED = 1_000.0
 
@@ -35,6 +43,14 @@ class Scrapes:
         if "timestamp" in query:
             return ANSWERED + self.ages[0]
         return 10.0 if self.ages[0] >= self.late else 5.0
+
+
+@pytest.mark.parametrize("entries", [20, 170, 171, 500])
+def test_the_right_answer_is_what_the_one_line_about_copper_wire_says(entries: int) -> None:
+    (line,) = [line for line in logbook(entries).splitlines() if "copper wire" in line]
+    ship, _, day = right_answer(entries).removeprefix("The ").rstrip(".").partition(", on day ")
+    assert line.startswith(f"Day {day}: ")
+    assert f"The {ship} came in" in line
 
 
 @pytest.fixture
