@@ -8,16 +8,21 @@ gives itself what others wrote, and the apply that follows leaves what the opera
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from oasis_operator.api.definition import GROUP
 from oasis_operator.api.role_crd import ROLE_KIND
 from oasis_operator.desired.metadata import FIELD_MANAGER, Manifest
 
 Fields = dict[str, Any]
+Path = tuple[str, ...]
 
 _CONTENT = frozenset({"f:spec", "f:data", "f:rules", "f:subjects"})
 """A ServiceAccount has none of these: clusters add secrets of their own to it."""
+_LABELLING = (("f:labels",), ("f:annotations",))
+_OWN = f"f:{GROUP}/"
+"""Labels and annotations by which the operator knows what it has made."""
 _TEMPLATE_METADATA = ("f:spec", "f:template", "f:metadata")
 _APPLY = "Apply"
 
@@ -25,9 +30,9 @@ _APPLY = "Apply"
 def written_by_others(body: Mapping[str, Any]) -> bool:
     """Whether there is content that the operator must take to undo it.
 
-    Labels and annotations of others stay, also those of a pod template, and so do the replicas of
-    an OasisRole: they are there to be written by others. What goes through a subresource, such as
-    the status, has rules of its own.
+    Labels and annotations of others stay, but for those of the operator's own group; also those of
+    a pod template. So do the replicas of an OasisRole: they are there to be written by others. What
+    goes through a subresource, such as the status, has rules of its own.
     """
     return any(_content(entry) for entry in _others(body))
 
@@ -54,7 +59,7 @@ def taken_over(body: Mapping[str, Any]) -> list[Manifest]:
             mine = {**entry, "fieldsV1": _union(mine["fieldsV1"], entry["fieldsV1"])}
         elif id(entry) in others:
             mine = {**mine, "fieldsV1": _union(mine["fieldsV1"], _content(entry))}
-            left = _without_content(entry["fieldsV1"])
+            left = _rest(entry)
             rest += [{**entry, "fieldsV1": left}] if left else []
         else:
             rest.append(entry)
@@ -83,27 +88,34 @@ def _is_apply_of_operator(entry: Manifest) -> bool:
 
 def _content(entry: Manifest) -> Fields:
     """Of the fields of an entry those that say what the object does."""
-    fields: Fields = entry.get("fieldsV1") or {}
-    found = {key: value for key, value in fields.items() if key in _CONTENT}
-    return _without(found, _TEMPLATE_METADATA)
+    return _tree(path for path in _leaves(entry.get("fieldsV1") or {}) if _is_content(path))
 
 
-def _without_content(fields: Fields) -> Fields:
-    left = {key: value for key, value in fields.items() if key not in _CONTENT}
-    metadata = fields
-    for step in _TEMPLATE_METADATA:
-        metadata = metadata.get(step, {})
-    return left | ({"f:spec": {"f:template": {"f:metadata": metadata}}} if metadata else {})
+def _rest(entry: Manifest) -> Fields:
+    return _tree(path for path in _leaves(entry.get("fieldsV1") or {}) if not _is_content(path))
 
 
-def _without(fields: Fields, path: tuple[str, ...]) -> Fields:
-    """Without the node at a path, and without nodes on the way to it that say nothing else."""
-    step, *rest = path
-    if step not in fields:
-        return fields
-    left = {key: value for key, value in fields.items() if key != step}
-    inner = _without(fields[step], tuple(rest)) if rest else {}
-    return left | ({step: inner} if inner else {})
+def _is_content(path: Path) -> bool:
+    if path[0] == "f:metadata":
+        return path[1:2] in _LABELLING and path[2:3] != () and path[2].startswith(_OWN)
+    return path[0] in _CONTENT and path[:3] != _TEMPLATE_METADATA
+
+
+def _leaves(fields: Fields, path: Path = ()) -> Iterator[Path]:
+    for step, inner in fields.items():
+        if inner:
+            yield from _leaves(inner, (*path, step))
+        else:
+            yield (*path, step)
+
+
+def _tree(paths: Iterable[Path]) -> Fields:
+    root: Fields = {}
+    for path in paths:
+        node = root
+        for step in path:
+            node = node.setdefault(step, {})
+    return root
 
 
 def _union(one: Fields, other: Fields) -> Fields:

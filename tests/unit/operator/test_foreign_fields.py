@@ -22,6 +22,7 @@ OURS = {"f:spec": {"f:replicas": {}, "f:template": {"f:spec": {"f:hostname": {}}
 PAUSED = {"f:spec": {"f:paused": {}}}
 RESTARTED = {"f:spec": {"f:template": {"f:metadata": {"f:annotations": {"f:restartedAt": {}}}}}}
 LABELLED = {"f:metadata": {"f:labels": {"f:team": {}}}}
+MISLED = {"f:metadata": {"f:annotations": {"f:oasiskv.io/wanted-replicas": {}}}}
 SIDECAR = {"f:spec": {"f:template": {"f:spec": {"f:containers": {'k:{"name":"side"}': {".": {}}}}}}}
 
 
@@ -41,7 +42,7 @@ def body(*entries: Manifest, kind: str = "Deployment") -> Manifest:
     return {"apiVersion": "apps/v1", "kind": kind, "metadata": {"managedFields": [mine, *entries]}}
 
 
-@pytest.mark.parametrize("fields", [PAUSED, SIDECAR, RESTARTED | PAUSED])
+@pytest.mark.parametrize("fields", [PAUSED, SIDECAR, RESTARTED | PAUSED, MISLED])
 def test_content_that_others_wrote_is_found(fields: Manifest) -> None:
     assert written_by_others(body(entry(fields)))
 
@@ -99,7 +100,9 @@ def test_an_operator_whose_own_entry_was_removed_gets_one() -> None:
     assert mine["fieldsV1"] == PAUSED
 
 
-NAMES = st.sampled_from(["f:spec", "f:template", "f:metadata", "f:labels", "f:data", "f:a", "."])
+NAMES = st.sampled_from(
+    ["f:spec", "f:template", "f:metadata", "f:labels", "f:data", "f:a", "f:oasiskv.io/b", "."]
+)
 TREES = st.recursive(
     st.just({}), lambda inner: st.dictionaries(NAMES, inner, max_size=4), max_leaves=12
 )
