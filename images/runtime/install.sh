@@ -25,7 +25,11 @@ pip() { /opt/venv/bin/python -m pip --no-cache-dir --disable-pip-version-check "
 has() { # package version
     pip show "$1" 2>/dev/null | grep -qx "Version: $2\(+.*\)\?"
 }
-has "$vllm" "$vllm_version" || pip install --no-compile "$vllm==$vllm_version"
+has "$vllm" "$vllm_version" || pip install --no-compile "$vllm==$vllm_version" || {
+    echo "vLLM cannot be installed; a CPU build of it needs PyTorch's own package index too:" \
+        "pass its address with --build-arg PIP_EXTRA_INDEX_URL" >&2
+    exit 1
+}
 has "$nixl" "$nixl_version" || pip install --no-compile "$nixl==$nixl_version"
 # vLLM and NIXL bring all other dependencies, and vLLM goes by two names that pip cannot choose from.
 pip install --no-compile --no-deps "$wheels"/oasiskv-*.whl

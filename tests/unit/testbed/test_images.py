@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from testbed import environment
 from testbed.images import build, buildah
 from testbed.images.buildah import Build
 from testbed.node import bed
@@ -20,6 +21,13 @@ def test_with_wheels_pip_asks_no_index() -> None:
     assert "--build-arg=PIP_NO_INDEX=1" in command
     assert f"--volume=/wheels:{buildah.WHEELS}:ro" in command
     assert "--build-arg=BASE=localhost/b:latest" in command
+
+
+def test_the_stage_that_installs_vllm_takes_another_index() -> None:
+    """A build argument is known from its line to the end of its stage, and pip reads this one."""
+    text = (environment.CHECKOUT / "images/runtime/Containerfile").read_text()
+    before, _ = text.split("sh /install.sh")
+    assert "\nARG PIP_EXTRA_INDEX_URL\n" in before.rpartition("\nFROM ")[2]
 
 
 def test_a_build_never_pulls() -> None:
