@@ -21,6 +21,7 @@ import yaml
 from prometheus_client import Counter
 
 from oasis_runtime.contract import Metric
+from oasis_runtime.serve.arguments import RENDERERS
 from oasis_runtime.vllm.metrics import LABEL_VALUES, SERIES
 from testbed import model
 from tests.engine.metrics import Metrics
@@ -273,6 +274,9 @@ def test_no_path_of_the_server_takes_a_request_unchecked(server: Server) -> None
         for body in ODD_BODIES
     }
     assert {asked: status for asked, status in answers.items() if status != 400} == {}
+    log = server.log.read_text()
+    assert '"POST /v1/completions HTTP' in log
+    assert [path for path in RENDERERS if f'"POST {path} HTTP' in log] == []
     assert "Paris" in server.answer(QUESTION)
 
 

@@ -17,8 +17,13 @@ CONNECTOR_MODULE = "oasis_runtime.vllm.connector"
 WORKER_CLASS = "oasis_runtime.vllm.worker.OasisCPUWorker"
 MIDDLEWARE = "oasis_runtime.serve.validation.RequestValidation"
 
-QUIET_ENDPOINTS = "/health,/metrics"
-"""Probed every few seconds for as long as the engine lives: not in the access log."""
+PROBES = ("/health", "/metrics")
+"""Asked every few seconds for as long as the engine lives."""
+RENDERERS = ("/v1/completions/render", "/v1/chat/completions/render", "/v1/responses/render")
+"""vllm-router asks here for the tokens of each prompt, has no option not to, and goes on without
+when it is told no (403), as it is unless ``extra_args`` has ``--enable-scale-out``."""
+QUIET_ENDPOINTS = ",".join((*PROBES, *RENDERERS))
+"""Not in the access log: nobody did these."""
 
 _KERNEL_TOKENS = 32
 """vLLM's CPU attention kernel works on blocks of a multiple of this."""
