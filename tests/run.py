@@ -89,9 +89,7 @@ class Suite:
         """Run a command, and whether it succeeded; a failure is noted and other stages go on."""
         print(f"$ {shlex.join(words)}", flush=True)
         done = subprocess.run([*inside, *words], cwd=CHECKOUT, env=self.variables())
-        if done.returncode != 0 and stage not in self.tally.broken:
-            self.tally.broken.append(stage)
-        return done.returncode == 0
+        return self._note(stage, done.returncode)
 
     def check(self, stage: str, name: str, *arguments: str) -> None:
         """Run a linter, a module of Python; ``name`` is it with what the closing line says."""
@@ -101,12 +99,36 @@ class Suite:
     def pytest(self, stage: str, *paths: str, inside: Sequence[str] = ()) -> None:
         with tempfile.TemporaryDirectory() as folder:
             report = Path(folder) / "report.xml"
-            self.run(
-                stage, self.python(), "-m", "pytest", "-q", f"--junitxml={report}", *paths,
-                inside=inside,
-            )  # fmt: skip
-            if report.exists():
-                self.tally.add(report)
+            self.run(stage, *self._pytest(report, paths), inside=inside)
+            self._count(report)
+
+    def pytest_beside(self, stage: str, paths: Sequence[str], others: Sequence[str]) -> None:
+        """Two runs at the same time; what the second prints follows when both are done."""
+        with tempfile.TemporaryDirectory() as folder:
+            reports = [Path(folder) / name for name in ("first.xml", "second.xml")]
+            printed = Path(folder) / "second.log"
+            words = self._pytest(reports[1], others)
+            with printed.open("wb") as log:
+                second = subprocess.Popen(
+                    words, cwd=CHECKOUT, env=self.variables(), stdout=log, stderr=log
+                )
+            self.run(stage, *self._pytest(reports[0], paths))
+            self._note(stage, second.wait())
+            print(f"$ {shlex.join(words)}\n{printed.read_text()}", flush=True)
+            for report in reports:
+                self._count(report)
+
+    def _pytest(self, report: Path, paths: Sequence[str]) -> Sequence[str]:
+        return [self.python(), "-m", "pytest", "-q", f"--junitxml={report}", *paths]
+
+    def _count(self, report: Path) -> None:
+        if report.exists():
+            self.tally.add(report)
+
+    def _note(self, stage: str, status: int) -> bool:
+        if status != 0 and stage not in self.tally.broken:
+            self.tally.broken.append(stage)
+        return status == 0
 
     def variables(self) -> Mapping[str, str]:
         return {**os.environ, "OASISKV_MODEL": str(model.make()), "PYTHONUNBUFFERED": "1"}
@@ -142,7 +164,10 @@ def controlplane(suite: Suite) -> None:
 
 def engine(suite: Suite) -> None:
     suite.await_builds()
-    suite.pytest("engine", "tests/engine")
+    # An engine computes on one thread here, and servers wait for each other: two runs fit.
+    files = sorted(str(p.relative_to(CHECKOUT)) for p in CHECKOUT.glob("tests/engine/test_*.py"))
+    core = [name for name in files if Path(name).name.startswith("test_core_")]
+    suite.pytest_beside("engine", core, sorted(set(files) - set(core)))
 
 
 def e2e(suite: Suite) -> None:
