@@ -1,15 +1,81 @@
-"""Writes the results into bench/README.md from bench/results: ``python bench/readme.py``."""
+"""Writes the figures of bench/README.md and README.md from bench/results.
+
+python bench/readme.py
+"""
 
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 BENCH = Path(__file__).parent
 README = BENCH / "README.md"
 HEADING = "## Results\n"
+FRONT = BENCH.parent / "README.md"
+FIGURES, FIGURES_END = "<!-- figures: bench/readme.py -->\n", "<!-- end of figures -->\n"
 NOTHING = "No result file is checked in yet; the commands above make them.\n"
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A row of the first page: metrics of one result file, each with so many digits."""
+
+    words: str
+    bench: str
+    metrics: tuple[str, ...]
+    digits: int
+    unit: str = ""
+
+    def row(self, metrics: dict[str, float]) -> str:
+        values = " / ".join(f"{metrics[name]:.{self.digits}f}{self.unit}" for name in self.metrics)
+        return f"| {self.words} | {values} |"
+
+
+SHOWN = (
+    Figure(
+        "Decode at 16K of context over stock vLLM: 1 request / 8 / all that fit the fast tier",
+        "decode",
+        ("speedup_16k_b1", "speedup_16k_b8", "speedup_16k_saturated"),
+        1,
+        "x",
+    ),
+    Figure(
+        "Decode at 2K, where every request stays dense: 1 request",
+        "decode",
+        ("speedup_2k_b1",),
+        2,
+        "x",
+    ),
+    Figure(
+        "Time to the first token of a second turn over stock vLLM's prefix cache",
+        "decode",
+        ("second_turn_ratio",),
+        2,
+        "x",
+    ),
+    Figure(
+        "KV that a dense transfer of 6,000 tokens moves, over what moves at a budget of 1,024",
+        "pd",
+        ("bytes_ratio_6k",),
+        1,
+        "x",
+    ),
+    Figure(
+        "Attention mass on what is attended to there, by audits of the answer",
+        "pd",
+        ("mass_recall_6k",),
+        2,
+    ),
+    Figure(
+        "First token of a 2K prompt: prefill and decode apart, less one engine for both",
+        "pd",
+        ("ttft_overhead_s_2k",),
+        2,
+        " s",
+    ),
+)
 
 
 def section(result: dict[str, Any]) -> str:
@@ -43,9 +109,23 @@ def with_results(text: str, results: Path = BENCH / "results") -> str:
     return f"{kept}{HEADING}\n" + ("\n".join(found) or NOTHING)
 
 
+def with_figures(text: str, results: Path = BENCH / "results") -> str:
+    """``text`` with the rows between its two marks made anew from the folder's files."""
+    before, mark, rest = text.partition(FIGURES)
+    _, end, after = rest.partition(FIGURES_END)
+    if not mark or not end:
+        raise ValueError(f"{FRONT} has no lines {FIGURES.strip()!r} and {FIGURES_END.strip()!r}")
+    rows = []
+    for figure in SHOWN:
+        found = json.loads((results / f"{figure.bench}.json").read_text())
+        rows.append(figure.row(found["metrics"]))
+    return f"{before}{mark}" + "\n".join(["| | |", "| --- | --- |", *rows]) + f"\n{end}{after}"
+
+
 def main() -> None:
     README.write_text(with_results(README.read_text()))
-    print(f"wrote {README.name}")
+    FRONT.write_text(with_figures(FRONT.read_text()))
+    print(f"wrote {README} and {FRONT}")
 
 
 if __name__ == "__main__":
