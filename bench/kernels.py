@@ -103,7 +103,7 @@ def measure(context: int, block: int, steps: int) -> dict[str, float]:
     bed = Bed.of(context, block, rng)
     kernels, rows, times = CpuKernels(bed.tables), bed.rows, Times()
     query = rng.standard_normal((LAYERS, 1, HEADS, GROUP, DIM), np.float32)
-    key = rng.standard_normal((1, HEADS, DIM), np.float32)
+    key = rng.standard_normal((1, 1, HEADS, DIM), np.float32)
     token = np.array([int(rows.tables[0, -1]) * block + block - 1])
     local = np.r_[rows.tables[0, : rows.sinks[0]], rows.tables[0, rows.window[0] :]]
     budget, flags = np.full(1, BUDGET // block, np.int32), np.array([FLAGS], np.uint8)

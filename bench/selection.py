@@ -85,7 +85,7 @@ def measure(s: Setting) -> dict[str, float]:
     rng = np.random.default_rng(0)
     bed = build(s, rng)
     query: F32 = rng.standard_normal((LAYERS, s.requests, HEADS, GROUP, DIM), np.float32)
-    key: F32 = rng.standard_normal((s.requests, HEADS, DIM), np.float32)
+    key: F32 = rng.standard_normal((1, s.requests, HEADS, DIM), np.float32)
     spent: dict[str, list[float]] = defaultdict(list)
     for n in range(s.steps + 2):
         query += 0.3 * rng.standard_normal(query.shape, np.float32)

@@ -116,7 +116,7 @@ def stored(r: Recorded, block: int) -> Bounds:
     host = np.zeros((1, g.host_blocks, heads, g.page_bytes), np.uint8)
     fast = np.zeros((1, g.slots, g.page_bytes), np.uint8)
     t = Tables.create(g, np.array([host.ctypes.data], np.uint64), fast, lanes=1, max_selected=1)
-    CpuKernels(t).summarize(0, r.key, np.arange(tokens))
+    CpuKernels(t).summarize(0, r.key[None], np.arange(tokens))
     scale = widen(t.scale[0])[:, :, None]
     return Bounds(scale * t.low[0], scale * t.high[0])
 

@@ -175,7 +175,7 @@ class _Pass:
         server, engine, step = self._server, self._server.engine, self._step
         g = engine.tables.geometry
         server.write(layer, self._slots, key, value)
-        engine.write(layer, key.float().contiguous().numpy(), self._slots.numpy())
+        engine.write(layer, key.float().contiguous().numpy()[None], self._slots.numpy())
         out = torch.empty_like(query)
         for i in step.dense:
             r = self._batch[i]

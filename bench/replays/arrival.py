@@ -73,7 +73,7 @@ def arrival(r: Recording, mass: F32, predicted: F32, make: Make = CpuKernels) ->
         assert step.sparse == (0,)
         attended = np.zeros((g.layers, g.heads, g.host_blocks), bool)
         for layer in range(g.layers):
-            key = np.ascontiguousarray(keys[layer, t : t + 1])
+            key = np.ascontiguousarray(keys[layer, t : t + 1])[None]
             engine.write(layer, key, np.array([length - 1]))
             table, lengths = engine.attend(layer)
             for head in range(g.heads):

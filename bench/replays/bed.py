@@ -81,7 +81,7 @@ def summarize(bed: Bed, r: Recording, first: int, last: int) -> None:
     """Tokens ``first`` to ``last`` of the recording have been computed."""
     slots = np.arange(first, last)
     for layer in range(len(r.keys)):
-        bed.kernels.summarize(layer, np.ascontiguousarray(r.keys[layer, first:last]), slots)
+        bed.kernels.summarize(layer, np.ascontiguousarray(r.keys[layer, first:last])[None], slots)
 
 
 def pool(budgets: float) -> int:

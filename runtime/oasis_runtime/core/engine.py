@@ -377,11 +377,14 @@ class SparseEngine:
     # --------------------------------------------------------------------- layers
 
     def write(self, layer: int, key: F32, slots: I64) -> None:
-        """The host tier has the step's keys [tokens, H, D] at host slots ``slots``, and their
-        values: take note, and bring them to where their pages are resident."""
+        """The host tier has the step's keys [n, tokens, H, D] of the n layers from ``layer`` on at
+        host slots ``slots``, and their values: take note, and bring them to where their pages are
+        resident. More than one layer at a time, after the last of them, only in a step without
+        sparse and selecting requests."""
         self.kernels.summarize(layer, key, slots)
         if len(self._mirrored):
-            self.kernels.mirror(layer, self._mirrored)
+            for i in range(layer, layer + len(key)):
+                self.kernels.mirror(i, self._mirrored)
 
     def attend(self, layer: int) -> tuple[I32, I32]:
         """Block tables [n * H, width] and lengths [n * H] of the sparse requests, over slots; valid

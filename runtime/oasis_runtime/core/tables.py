@@ -155,4 +155,4 @@ class Tables:
 
     def resident(self) -> int:
         """Pages in the fast tier, over all layers."""
-        return int(np.count_nonzero(self.state == SlotState.RESIDENT))
+        return int(np.count_nonzero(self.state == SlotState.RESIDENT.value))

@@ -75,9 +75,9 @@ class Kernels(Protocol):
     """One rank's kernels, bound to its tables."""
 
     def summarize(self, layer: int, key: F32, slots: I64) -> None:
-        """Fold keys [tokens, H, D] into the summaries of the blocks that ``slots`` (host slot of
-        each token, -1 for none) name; a token at a block's first position starts it afresh. Marks
-        the pages present."""
+        """Fold keys [n, tokens, H, D] of the n layers from ``layer`` on into the summaries of the
+        blocks that ``slots`` (host slot of each token, -1 for none) name; a token at the first
+        position of a block starts it afresh. Marks the pages present."""
 
     def drop(self, blocks: I32) -> None:
         """Forget all that is known of the pages of these host blocks: they hold something else."""

@@ -15,7 +15,7 @@ from oasis_runtime.core.tables import Tables
 from oasis_runtime.kernels.contract import F32, I32, I64, U8, Rows, Selected
 
 _LIBRARY = "oasis_runtime.kernels._oasis_cpu"
-_INTERFACE = 5
+_INTERFACE = 6
 """Same in oasis_cpu.cpp; raise both when the tables or a signature change."""
 _INSTALL = "install the package (pip install .), or in a checkout `pip install --no-deps -e .`"
 
@@ -77,7 +77,7 @@ def _load() -> ctypes.CDLL:
     if interface != _INTERFACE:
         raise RuntimeError(f"{library_path()} was built from another version: {_INSTALL}")
     tables, ptr, i64 = POINTER(_Tables), c_void_p, c_int64
-    lib.oasis_summarize.argtypes = (tables, i64, ptr, ptr, i64)
+    lib.oasis_summarize.argtypes = (tables, i64, i64, ptr, ptr, i64)
     lib.oasis_drop.argtypes = (tables, ptr, i64)
     lib.oasis_pin.argtypes = (tables, ptr, i64, c_int32)
     lib.oasis_place.argtypes = (tables, i64, ptr, ptr, i64, ptr, ptr, ptr, ptr, c_int32, ptr)
@@ -241,6 +241,7 @@ class CpuKernels:
         self._lib.oasis_summarize(
             self._ref,
             layer,
+            len(key),
             self._keys.address(key),
             self._written.address(slots),
             len(slots),

@@ -343,35 +343,36 @@ struct Missing {
 
 extern "C" {
 
-int oasis_interface() { return 5; }  // kernels/cpu.py:_INTERFACE
+int oasis_interface() { return 6; }  // kernels/cpu.py:_INTERFACE
 
-void oasis_summarize(const Tables* t, int64_t layer, const float* key, const int64_t* slots,
-                     int64_t tokens) {
+void oasis_summarize(const Tables* t, int64_t layer, int64_t layers, const float* key,
+                     const int64_t* slots, int64_t tokens) {
   std::vector<float> lo(t->dim), hi(t->dim);
-  for (int64_t i = 0; i < tokens;) {
-    if (slots[i] < 0) {
-      ++i;
-      continue;
-    }
-    int64_t b = slots[i] / t->block, j = i;
-    while (j < tokens && slots[j] >= 0 && slots[j] / t->block == b) ++j;
-    bool fresh = slots[i] % t->block == 0;
-    for (int64_t h = 0; h < t->heads; ++h) {
-      const float* k = key + (i * t->heads + h) * t->dim;
-      std::copy(k, k + t->dim, lo.begin());
-      std::copy(k, k + t->dim, hi.begin());
-      for (int64_t n = i + 1; n < j; ++n) {
-        k = key + (n * t->heads + h) * t->dim;
-        for (int64_t d = 0; d < t->dim; ++d) {
-          lo[d] = std::min(lo[d], k[d]);
-          hi[d] = std::max(hi[d], k[d]);
-        }
+  for (int64_t l = layer; l < layer + layers; ++l, key += tokens * t->heads * t->dim)
+    for (int64_t i = 0; i < tokens;) {
+      if (slots[i] < 0) {
+        ++i;
+        continue;
       }
-      quantise(*t, layer, b, h, lo.data(), hi.data(), fresh);
-      present(*t, layer, h, b) = 1;
+      int64_t b = slots[i] / t->block, j = i;
+      while (j < tokens && slots[j] >= 0 && slots[j] / t->block == b) ++j;
+      bool fresh = slots[i] % t->block == 0;
+      for (int64_t h = 0; h < t->heads; ++h) {
+        const float* k = key + (i * t->heads + h) * t->dim;
+        std::copy(k, k + t->dim, lo.begin());
+        std::copy(k, k + t->dim, hi.begin());
+        for (int64_t n = i + 1; n < j; ++n) {
+          k = key + (n * t->heads + h) * t->dim;
+          for (int64_t d = 0; d < t->dim; ++d) {
+            lo[d] = std::min(lo[d], k[d]);
+            hi[d] = std::max(hi[d], k[d]);
+          }
+        }
+        quantise(*t, l, b, h, lo.data(), hi.data(), fresh);
+        present(*t, l, h, b) = 1;
+      }
+      i = j;
     }
-    i = j;
-  }
 }
 
 void oasis_drop(const Tables* t, const int32_t* blocks, int64_t n) {

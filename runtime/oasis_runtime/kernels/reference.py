@@ -43,6 +43,10 @@ class ReferenceKernels:
     # ------------------------------------------------------------------ summaries
 
     def summarize(self, layer: int, key: F32, slots: I64) -> None:
+        for i, mine in enumerate(key):
+            self._summarize(layer + i, mine, slots)
+
+    def _summarize(self, layer: int, key: F32, slots: I64) -> None:
         for first, end in self._runs(slots):
             block, position = divmod(int(slots[first]), self._g.block)
             for head in range(self._g.heads):

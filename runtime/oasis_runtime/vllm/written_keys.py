@@ -15,7 +15,7 @@ _FEW = 16
 
 @dataclass(frozen=True)
 class WrittenKeys:
-    """``slots``: int64 [tokens], host slots; ``keys``: float32 [tokens, H, D], the memory of
+    """``slots``: int64 [tokens], host slots; ``keys``: float32 [1, tokens, H, D], the memory of
     ``room``, for one layer at a time.
 
     Where no request of a step selects or attends to the fast tier, nobody asks for its summaries:
@@ -35,11 +35,12 @@ class WrittenKeys:
         room = torch.empty(len(slots), *key.shape[1:])
         most = max((r.scheduled for r in step.batch), default=0)
         waits = not step.selecting and most <= _FEW
-        return WrittenKeys(slots, room, room.numpy(), waits, [])
+        return WrittenKeys(slots, room, room.numpy()[None], waits, [])
 
     def add(self, engine: SparseEngine, layer: int, key: torch.Tensor) -> None:
-        """``key``: [>= tokens, H, D]; layers come in ascending order."""
+        """``key``: [>= tokens, H, D]. Every layer comes, in ascending order."""
         if self.waits:
+            assert layer == len(self.waiting)
             self.waiting.append(key[: len(self.slots)])
         else:
             self.room.copy_(key[: len(self.slots)])
@@ -48,5 +49,4 @@ class WrittenKeys:
     def finish(self, engine: SparseEngine) -> None:
         """The last layer of the step has been computed."""
         if self.waiting:
-            for layer, keys in enumerate(torch.stack(self.waiting).float().numpy()):
-                engine.write(layer, keys, self.slots)
+            engine.write(0, torch.stack(self.waiting).float().numpy(), self.slots)

@@ -238,7 +238,7 @@ class World:
         block, position = slots // BLOCK, slots % BLOCK
         self.host[layer, block, :, 0, position] = key
         self.host[layer, block, :, 1, position] = value
-        self.engine.write(layer, np.ascontiguousarray(key), slots)
+        self.engine.write(layer, np.ascontiguousarray(key)[None], slots)
 
     def _keys(self, r: StepRequest, layer: int) -> F32:
         seed = self.requests[r.request_id].seed

@@ -36,8 +36,9 @@ def chunks(case: Case) -> list[I64]:
 def test_summaries_of_ragged_chunks(make: Make, case: Case) -> None:
     g = case.geometry
     for slots in chunks(case):
-        key = case.rng.standard_normal((len(slots), g.heads, g.dim), np.float32)
         layer = case.layer()
+        layers = int(case.rng.integers(1, g.layers - layer + 1))
+        key = case.rng.standard_normal((layers, len(slots), g.heads, g.dim), np.float32)
         case.reference.summarize(layer, key, slots)
         case.tested(make).summarize(layer, key, slots)
     case.assert_same()
@@ -239,7 +240,7 @@ def test_nothing_to_do_changes_nothing(make: Make, case: Case) -> None:
     g, kernels = case.geometry, case.tested(make)
     none = np.zeros(0, np.int32)
     rows = Rows(none, np.zeros((0, 1), np.int32), none, none, none)
-    kernels.summarize(0, np.zeros((0, g.heads, g.dim), np.float32), np.zeros(0, np.int64))
+    kernels.summarize(0, np.zeros((1, 0, g.heads, g.dim), np.float32), np.zeros(0, np.int64))
     kernels.drop(none)
     assert kernels.pin(none, STEP) == 0
     assert len(kernels.place(rows, np.zeros(0, np.uint8), STEP)) == 0

@@ -25,7 +25,7 @@ def summarised(make: Make, g: Geometry, key: F32, cuts: list[int]) -> Tables:
     tables = empty(g, host, 1).tables
     slots = np.arange(g.block, g.block + len(key))
     for first, end in zip([0, *cuts], [*cuts, len(key)], strict=True):
-        part = np.ascontiguousarray(key[first:end])
+        part = np.ascontiguousarray(key[None, first:end])
         make(tables).summarize(0, part, np.ascontiguousarray(slots[first:end]))
     return tables
 
@@ -87,7 +87,7 @@ def test_writing_the_same_keys_again_changes_nothing(
     last = np.array([g.block + len(key) - 1])
     if len(key) > 1:
         for _ in range(20):
-            make(t).summarize(0, np.ascontiguousarray(key[-1:]), last)
+            make(t).summarize(0, np.ascontiguousarray(key[None, -1:]), last)
     np.testing.assert_array_equal(t.low, before[0])
     np.testing.assert_array_equal(t.high, before[1])
     np.testing.assert_array_equal(t.scale, before[2])
@@ -100,7 +100,7 @@ def test_a_new_first_token_forgets_what_the_block_held(make: Make, seed: int) ->
     key = 50 * rng.standard_normal((g.block, g.heads, g.dim), np.float32)
     t = summarised(make, g, key, [])
     fresh = 0.01 * key[:1]
-    make(t).summarize(0, fresh, np.array([g.block]))
+    make(t).summarize(0, fresh[None], np.array([g.block]))
     step = np.abs(fresh).max(axis=(0, 2)) / 127
     assert (widen(t.scale[0, 1]) >= step).all()
     np.testing.assert_allclose(widen(t.scale[0, 1]), step, rtol=2**-7)
