@@ -25,6 +25,9 @@ from testbed.problem import Problem
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 CODE = ("charts", "operator", "runtime", "testbed", "tests", "bench", "examples")
+ENGINE_TESTS = CHECKOUT / "tests/engine"
+SERVERS = ("test_pd", "test_serve")
+"""Files of ``ENGINE_TESTS`` whose engines are servers in processes of their own: half of the time."""
 TYPED = ("oasis_operator", "oasis_runtime", "testbed", "charts.dashboards")
 
 
@@ -165,9 +168,9 @@ def controlplane(suite: Suite) -> None:
 def engine(suite: Suite) -> None:
     suite.await_builds()
     # An engine computes on one thread here, and servers wait for each other: two runs fit.
-    files = sorted(str(p.relative_to(CHECKOUT)) for p in CHECKOUT.glob("tests/engine/test_*.py"))
-    core = [name for name in files if Path(name).name.startswith("test_core_")]
-    suite.pytest_beside("engine", core, sorted(set(files) - set(core)))
+    files = {path.name: str(path.relative_to(CHECKOUT)) for path in ENGINE_TESTS.glob("test_*.py")}
+    servers = sorted(file for name, file in files.items() if name.startswith(SERVERS))
+    suite.pytest_beside("engine", sorted(set(files.values()) - set(servers)), servers)
 
 
 def e2e(suite: Suite) -> None:
