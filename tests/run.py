@@ -27,7 +27,7 @@ CHECKOUT = Path(__file__).resolve().parents[1]
 CODE = ("charts", "operator", "runtime", "testbed", "tests", "bench", "examples")
 ENGINE_TESTS = CHECKOUT / "tests/engine"
 SERVERS = ("test_pd", "test_serve")
-"""Files of ``ENGINE_TESTS`` whose engines are servers in processes of their own: half of the time."""
+"""Files of ``ENGINE_TESTS`` whose engines are servers of their own: half of the time."""
 TYPED = ("oasis_operator", "oasis_runtime", "testbed", "charts.dashboards")
 
 
