@@ -98,7 +98,7 @@ async def _lead(
     health.leads(controller.watching.is_set)
     run = asyncio.create_task(controller.run(asyncio.Event()))
     # kopf installs handlers of its own when it starts; the operator's must be the last ones.
-    await _first(run, controller.watching, stop)
+    await _first(run, controller.watching, keep, stop)
     _stop_on_signals(stop)
     ended = await _first(run, keep, stop, controller.failed)
     if ended is keep:

@@ -110,7 +110,9 @@ def test_what_somebody_else_writes_is_undone_as_a_whole(
     patched(world, "service", "chat-router", add("/spec/selector/evil", "1"))
     patched(world, "service", "chat-decode", add("/spec/sessionAffinity", "ClientIP"))
     patched(world, "networkpolicy", "chat-decode", add("/spec/policyTypes/-", "Egress"))
-    patched(world, "role", "chat-router", add("/rules", []))
+    # A right that the operator does not have, and so must not give.
+    secrets = {"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]}
+    patched(world, "role", "chat-router", add("/rules/-", secrets))
     wait.until(lambda: world.content("chat") == before, "what it was before", SECONDS)
     wait.until(lambda: writers(world) == {"oasiskv-operator"}, "the operator's fields", SECONDS)
     world.until_ready("chat")

@@ -11,7 +11,11 @@ from oasis_operator.cluster.server import ApiServer
 from oasis_operator.cluster.store import Store
 from oasis_operator.desired.metadata import Manifest
 from oasis_operator.reconcile.dropped import dropped
-from oasis_operator.reconcile.foreign_fields import taken_over, written_by_others
+from oasis_operator.reconcile.foreign_fields import (
+    outdated_marks,
+    taken_over,
+    written_by_others,
+)
 from oasis_operator.reconcile.observed import Identity, ObjectKey, Observed
 from oasis_operator.reconcile.ownership import Obstacle, controlled_by, needs
 from oasis_operator.reconcile.plan import Plan
@@ -86,6 +90,20 @@ class Applier:
             self._store.forget_object(key, name)
             log.info("deleted %s %s", name.kind, name.name)
 
+    async def _take(self, known: Manifest) -> None:
+        """Raises ConflictError or MissingError: what is there is another object than ``known``."""
+        name = ObjectKey.of(known)
+        try:
+            await self._server.take(
+                CHILD_BY_KIND[name.kind], known, taken_over(known), outdated_marks(known)
+            )
+        except RefusedError as error:
+            # This is judged with what others wrote still in it, such as rights that the operator
+            # must not give. The apply is not, and where it replaces a whole list it mends it.
+            log.warning("cannot take %s %s from others: %s", name.kind, name.name, error.message)
+        else:
+            log.info("took %s %s from others", name.kind, name.name)
+
     async def _written(
         self, key: Key, uid: str, manifest: Manifest, observed: Observed
     ) -> Manifest | Obstacle:
@@ -95,8 +113,7 @@ class Applier:
         for _ in range(ATTEMPTS):
             try:
                 if known is not None and written_by_others(known):
-                    await self._server.take(kind, known, taken_over(known))
-                    log.info("took %s %s from others", name.kind, name.name)
+                    await self._take(known)
                 known_uid = known["metadata"]["uid"] if known else None
                 return await self._server.apply(kind, manifest, known_uid)
             except RefusedError as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
@@ -23,7 +23,7 @@ from oasis_operator.cluster.errors import (
 from oasis_operator.cluster.kinds import ResourceKind
 from oasis_operator.cluster.limiter import Limiter, Priority
 from oasis_operator.cluster.yaml_body import yaml_body
-from oasis_operator.desired.metadata import FIELD_MANAGER, HASH_ANNOTATION, Manifest
+from oasis_operator.desired.metadata import FIELD_MANAGER, Manifest
 from oasis_operator.metrics import OperatorMetrics
 from oasis_operator.reconcile.observed import Identity
 
@@ -119,15 +119,16 @@ class ApiServer:
         self._metrics.wrote(kind.kind, "count")
         return await self._merge(kind, target, changes)
 
-    async def take(self, kind: ResourceKind, body: Manifest, managed: list[Manifest]) -> None:
+    async def take(
+        self, kind: ResourceKind, body: Manifest, managed: list[Manifest], outdated: Iterable[str]
+    ) -> None:
         """Writes who owns the fields of an object.
-
-        Without its mark, so that it counts as changed until it has been applied.
 
         Args:
             kind: kind of the object.
             body: the object as it was read.
             managed: its new ``managedFields``.
+            outdated: annotations that go.
 
         Raises:
             MissingError: the object is gone.
@@ -142,7 +143,7 @@ class ApiServer:
                 "metadata": {
                     "resourceVersion": body["metadata"]["resourceVersion"],
                     "managedFields": managed,
-                    "annotations": {HASH_ANNOTATION: None},
+                    "annotations": dict.fromkeys(outdated),
                 }
             },
         )
@@ -272,7 +273,7 @@ class ApiServer:
         if status == 404:
             return MissingError(message)
         # An apply to an object with another uid would change a field that cannot be changed.
-        if status == 409 or fields == {"metadata.uid"}:
+        if status == 409 or "metadata.uid" in fields:
             return ConflictError(message)
         if status in _REFUSALS or message.startswith(MISTYPED):
             return RefusedError(status, message)

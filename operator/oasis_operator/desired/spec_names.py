@@ -52,7 +52,11 @@ def _settings(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
 
 SETTINGS = frozenset(_settings(EngineConfig))
 """Names of all settings of engine.yaml."""
-_WORD = re.compile(r"(?<![\w./=-])[a-z]+(?:_[a-z]+)*(?:\.[a-z]+(?:_[a-z]+)*)?(?![\w/]|\.\w)")
+# An argument that the user wrote is told as it was written.
+_WORD = re.compile(
+    r"(?<!--set )(?<!for example )(?<![\w./=-])"
+    r"[a-z]+(?:_[a-z]+)*(?:\.[a-z]+(?:_[a-z]+)*)?(?![\w/]|\.\w)"
+)
 
 
 def spec_field(setting: str, component: Component) -> str:

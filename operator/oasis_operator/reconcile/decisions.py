@@ -56,7 +56,7 @@ def _revisions(before: Status, after: Status) -> Iterator[Decision]:
         )
     old, new = before.serving_revision, after.serving_revision
     if before.revision and new and old != new:
-        instead = f" instead of {old}" if old else " again"
+        instead = f" instead of {old}" if old else " now"
         yield Decision("RevisionServes", f"requests go to revision {new}{instead}")
 
 

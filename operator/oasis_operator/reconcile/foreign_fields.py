@@ -13,7 +13,12 @@ from typing import Any
 
 from oasis_operator.api.definition import GROUP
 from oasis_operator.api.role_crd import ROLE_KIND
-from oasis_operator.desired.metadata import FIELD_MANAGER, Manifest
+from oasis_operator.desired.metadata import (
+    FIELD_MANAGER,
+    HASH_ANNOTATION,
+    TEMPLATE_ANNOTATION,
+    Manifest,
+)
 
 Fields = dict[str, Any]
 Path = tuple[str, ...]
@@ -40,6 +45,14 @@ def written_by_others(body: Mapping[str, Any]) -> bool:
 def template_written_by_others(body: Mapping[str, Any]) -> bool:
     """Whether a Deployment's pod template is not what some operator has made of it."""
     return any("f:template" in _content(entry).get("f:spec", {}) for entry in _others(body))
+
+
+def outdated_marks(body: Mapping[str, Any]) -> tuple[str, ...]:
+    """Annotations that do not hold once that content is the operator's, though it stays until the
+    next apply: what was applied, and which template some version of the operator made."""
+    if template_written_by_others(body):
+        return HASH_ANNOTATION, TEMPLATE_ANNOTATION
+    return (HASH_ANNOTATION,)
 
 
 def taken_over(body: Mapping[str, Any]) -> list[Manifest]:

@@ -124,6 +124,8 @@ def _sparsity(od: OasisDeployment, signals: Signals) -> Draft:
         return draft("Unknown", "NoTraffic", "no decode step in the last minutes to judge by")
     faults = _faults(signals)
     share = Ratio(sum(faults.values()), signals.requests).value
+    if share is None and faults:
+        share = 1.0  # Requests are counted when they end, fallbacks when they happen.
     if dense > MAX_DENSE_SHARE and share is not None and share > MAX_FALLBACK_SHARE:
         advice = [REMEDIES[reason] for reason in faults if reason in REMEDIES]
         told = f": {'; '.join(advice)}" if advice else ""
@@ -137,8 +139,7 @@ def _sparsity(od: OasisDeployment, signals: Signals) -> Draft:
         return draft(
             "Unknown",
             "NoSparseSteps",
-            "every decode step of the last minutes was dense, as short contexts and requests with "
-            "mode dense are: there is no sparse one to judge by",
+            "every decode step of the last minutes was dense: there is no sparse one to judge by",
         )
     if signals.resident_ratio is not None and signals.resident_ratio < MIN_RESIDENT_RATIO:
         return draft(

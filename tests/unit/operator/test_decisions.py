@@ -51,7 +51,7 @@ def test_a_new_revision_that_takes_the_pods_of_the_old_is_told_as_a_gap() -> Non
         started.message == "the spec is revision bbbb now: nobody serves until its pods are ready"
     )
     (serves,) = decisions(gap, status(revision="bbbb", serving_revision="bbbb"), ())
-    assert serves == Decision("RevisionServes", "requests go to revision bbbb again")
+    assert serves == Decision("RevisionServes", "requests go to revision bbbb now")
 
 
 def test_the_switch_of_the_router_is_told() -> None:

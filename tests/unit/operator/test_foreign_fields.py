@@ -8,8 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oasis_operator.desired.metadata import FIELD_MANAGER, HASH_ANNOTATION, Manifest
+from oasis_operator.desired.metadata import (
+    FIELD_MANAGER,
+    HASH_ANNOTATION,
+    TEMPLATE_ANNOTATION,
+    Manifest,
+)
 from oasis_operator.reconcile.foreign_fields import (
+    outdated_marks,
     taken_over,
     template_written_by_others,
     written_by_others,
@@ -50,6 +56,11 @@ def test_content_that_others_wrote_is_found(fields: Manifest) -> None:
 @pytest.mark.parametrize("fields", [{}, LABELLED, RESTARTED])
 def test_labels_and_annotations_of_others_stay(fields: Manifest) -> None:
     assert not written_by_others(body(entry(fields)))
+
+
+def test_a_template_that_others_wrote_is_not_taken_for_one_that_an_operator_made() -> None:
+    assert TEMPLATE_ANNOTATION in outdated_marks(body(entry(SIDECAR)))
+    assert outdated_marks(body(entry(PAUSED))) == (HASH_ANNOTATION,)
 
 
 def test_what_goes_through_a_subresource_is_not_the_contents_business() -> None:

@@ -119,6 +119,11 @@ def test_short_contexts_alone_leave_nothing_to_judge_by() -> None:
     assert one("SparsityHealthy", **given) == ("Unknown", "NoSparseSteps")
 
 
+def test_fallbacks_of_requests_that_have_not_ended_are_of_all_requests() -> None:
+    changes = DENSE | {"fallbacks_by_reason": {"fast_tier_full": 0.1}, "requests": 0.0}
+    assert one("SparsityHealthy", **changes) == ("False", "MostlyDense")
+
+
 def test_every_reason_of_the_engine_is_no_fault_or_has_a_remedy() -> None:
     assert NO_FAULT | REMEDIES.keys() == fallback_reasons() - {"dense"}
     assert not NO_FAULT & REMEDIES.keys()

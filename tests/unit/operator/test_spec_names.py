@@ -41,3 +41,8 @@ def test_a_setting_without_a_field_is_an_argument_of_the_roles_pods() -> None:
 )
 def test_what_only_looks_like_a_setting_stays(said: str) -> None:
     assert in_spec_words(said, Component.DECODE) == said
+
+
+def test_an_argument_that_the_user_wrote_stays_as_it_is() -> None:
+    said = "--set selection.budget_tokens: write one setting, for example tiers.block_tokens=32"
+    assert in_spec_words(said, Component.DECODE) == said
