@@ -260,6 +260,13 @@ def test_an_export_that_is_not_there_is_computed_again_and_counted(
         REPORT_SECONDS,
         "the refusal is not counted",
     )
+    before = pair.decode.metrics()
+    assert [tokens_of(pair.decode.post(body(ask.prompt, 12, **SPARSE)))] == expected.tokens
+    pair.decode.wait_for(
+        lambda m: m.since(before).value("vllm:prefix_cache_hits_total") == 200 // BLOCK * BLOCK,
+        REPORT_SECONDS,
+        "what was computed again is not in the prefix cache",
+    )
 
 
 @pytest.mark.parametrize("told", [True, False])

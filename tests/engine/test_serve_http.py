@@ -58,7 +58,7 @@ class Server:
         assert response.status_code == 200, response.text
         return str(response.json()["choices"][0]["message"]["content"])
 
-    def metric(self, metric: Metric, **labels: str) -> float:
+    def metric(self, metric: str, **labels: str) -> float:
         """Sum of the samples of ``metric`` that have ``labels``; 0 when there are none."""
         total = 0.0
         for line in self.client.get("/metrics").text.splitlines():
@@ -231,6 +231,17 @@ def test_malformed_transfer_parameters_are_refused_and_the_engine_lives(
     assert error["message"].startswith("kv_transfer_params")
     assert (error["type"], error["code"]) == ("BadRequestError", 400)
     assert "Paris" in server.answer(QUESTION)
+
+
+def test_an_engine_in_one_role_keeps_nothing_for_a_peer(server: Server) -> None:
+    response = server.chat(LONG, max_tokens=1, kv_transfer_params={"do_remote_decode": True})
+    assert response.status_code == 200, response.text
+    assert response.json()["kv_transfer_params"] is None
+    # Its blocks are free again.
+    deadline = time.monotonic() + ANSWER_SECONDS
+    while server.metric("vllm:kv_cache_usage_perc") > 0:
+        assert time.monotonic() < deadline, "blocks of no request stay in use"
+        server.answer(QUESTION)
 
 
 def test_options_beyond_the_engines_budget_are_refused(server: Server) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from oasis_runtime.contract import EngineConfig
+from oasis_runtime.contract import EngineConfig, Role
 from oasis_runtime.serve import termination
 from oasis_runtime.serve.arguments import SERVER_MODULE, argument_problems, server_arguments
 from oasis_runtime.serve.config_file import Override, load_config, parse_override
@@ -69,7 +69,7 @@ def prepare(config: EngineConfig) -> EnginePayload:
         config=after_links(config, measured),
         links=measured,
         numa=placement,
-        weights=weights(config.model),
+        weights="" if config.role is Role.BOTH else weights(config.model),
     )
 
 

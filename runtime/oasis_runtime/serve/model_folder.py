@@ -89,7 +89,7 @@ def weights(model: str) -> str:
     digest = blake2b(digest_size=8)
     try:
         for file in sorted(Path(model).iterdir()):
-            if file.name == _CONFIG or file.suffix in _WEIGHTS:
+            if file.name == _CONFIG or (file.suffix in _WEIGHTS and file.is_file()):
                 _sample(file, digest)
     except OSError as error:
         raise RefusalError(

@@ -24,4 +24,5 @@ class EnginePayload(BaseModel):
     links: LinkReport
     numa: NumaReport
     weights: str
-    """What tells this model from others of its shape (:func:`model_folder.weights`)."""
+    """What tells this model from others of its shape (:func:`model_folder.weights`); empty for an
+    engine that exchanges no KV."""

@@ -51,7 +51,13 @@ class SchedulerSide:
             self._orders.options[request.request_id] = options
 
     def matched_tokens(self, request: Request, computed: int) -> tuple[int, bool]:
-        """Prompt tokens whose KV a prefill engine has, beyond those that are here."""
+        """Prompt tokens whose KV a prefill engine has, beyond those that are here.
+
+        vLLM asks while nothing of the request is computed: before it loads, and again when that
+        failed or the request was preempted and all of it is going to be computed here.
+        """
+        if request.kv_transfer_params:
+            request.kv_transfer_params.pop(PARTIAL, None)
         params = self._transfer(request)
         if params is None or not params.do_remote_prefill or params.oasis is None:
             return 0, False
@@ -108,7 +114,8 @@ class SchedulerSide:
             if params.do_remote_prefill and params.oasis is not None:
                 self._orders.unread.append(_source(params, params.oasis, request))
             return False, None
-        if not params.do_remote_decode:
+        # An engine in one role has no port where anybody could read what it keeps.
+        if self._config.role is not Role.PREFILL or not params.do_remote_decode:
             return False, None
         capped = request.status == RequestStatus.FINISHED_LENGTH_CAPPED
         if not (capped or request.status == RequestStatus.FINISHED_STOPPED) or not blocks:

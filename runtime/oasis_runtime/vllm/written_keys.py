@@ -15,38 +15,35 @@ _FEW = 16
 
 @dataclass(frozen=True)
 class WrittenKeys:
-    """``slots``: int64 [tokens], host slots; ``keys``: float32 [1, tokens, H, D], the memory of
-    ``room``, for one layer at a time.
+    """``slots``: int64 [tokens], host slots; ``keys``: float32 [n, tokens, H, D], the memory of
+    ``room``, of n layers.
 
     Where no request of a step selects or attends to the fast tier, nobody asks for its summaries:
-    the keys of its layers are kept in ``waiting`` and handed over together, which costs less.
-    Prompts do not wait, because their keys would take the memory of a layer's KV for each layer.
+    the keys wait until all layers have theirs, which costs less. Those of prompts do not wait: they
+    would take half of their KV in memory once more.
     """
 
     slots: I64
     room: torch.Tensor
     keys: F32
     waits: bool
-    waiting: list[torch.Tensor]
 
     @staticmethod
-    def of(step: Step, key: torch.Tensor, mapping: torch.Tensor) -> WrittenKeys:
+    def of(step: Step, layers: int, key: torch.Tensor, mapping: torch.Tensor) -> WrittenKeys:
+        """``key``: [>= tokens, H, D] of any layer; ``mapping``: vLLM's slot of each token."""
         slots = mapping[: len(key)].contiguous().numpy()
-        room = torch.empty(len(slots), *key.shape[1:])
         most = max((r.scheduled for r in step.batch), default=0)
         waits = not step.selecting and most <= _FEW
-        return WrittenKeys(slots, room, room.numpy()[None], waits, [])
+        room = torch.empty(layers if waits else 1, len(slots), *key.shape[1:])
+        return WrittenKeys(slots, room, room.numpy(), waits)
 
     def add(self, engine: SparseEngine, layer: int, key: torch.Tensor) -> None:
-        """``key``: [>= tokens, H, D]. Every layer comes, in ascending order."""
-        if self.waits:
-            assert layer == len(self.waiting)
-            self.waiting.append(key[: len(self.slots)])
-        else:
-            self.room.copy_(key[: len(self.slots)])
+        """``key``: [>= tokens, H, D]. Every layer has some."""
+        self.room[layer if self.waits else 0].copy_(key[: len(self.slots)])
+        if not self.waits:
             engine.write(layer, self.keys, self.slots)
 
     def finish(self, engine: SparseEngine) -> None:
         """The last layer of the step has been computed."""
-        if self.waiting:
-            engine.write(0, torch.stack(self.waiting).float().numpy(), self.slots)
+        if self.waits:
+            engine.write(0, self.keys, self.slots)

@@ -291,6 +291,13 @@ async def test_options_in_the_wrong_place_are_not_silently_ignored(server: Serve
     assert "belongs under vllm_xargs" in server.error["message"]
 
 
+async def test_a_request_that_vllm_has_rendered_says_its_transfer_twice(server: Server) -> None:
+    again = {"extra_args": {"kv_transfer_params": TO_DECODE}}
+    assert await server.post(kv_transfer_params=TO_DECODE, sampling_params=again) == 200
+    other = Server(payload())
+    assert await other.post(kv_transfer_params=None, sampling_params=again) == 400
+
+
 @pytest.mark.parametrize("extra", [None, "x", [1], {"other": 1}])
 async def test_other_vllm_xargs_are_vllms_business(server: Server, extra: object) -> None:
     assert await server.post(vllm_xargs=extra) == 200
