@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from oasis_operator.api.crd import KIND, PLURAL
 from oasis_operator.api.definition import API_VERSION
@@ -35,6 +37,10 @@ class ResourceKind:
     def everywhere(self) -> str:
         """URL path of the collection over all namespaces."""
         return f"{self._root}/{self.plural}"
+
+    def typed(self, item: Mapping[str, Any]) -> dict[str, Any]:
+        """An item of a list as an object: the API server leaves apiVersion and kind out there."""
+        return {**item, "apiVersion": self.api_version, "kind": self.kind}
 
     @property
     def _root(self) -> str:

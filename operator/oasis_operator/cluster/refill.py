@@ -44,9 +44,7 @@ async def refill(server: ApiServer, store: Store, children: tuple[ResourceKind, 
     gone: set[Key] = set()
     for kind in children:
         bodies, version = await server.list_all(kind, DEPLOYMENT_LABEL)
-        # The API server leaves apiVersion and kind out of the items of a list.
-        typed = [{**body, "apiVersion": kind.api_version, "kind": kind.kind} for body in bodies]
-        gone |= store.replace_objects(kind.kind, typed, version)
+        gone |= store.replace_objects(kind.kind, map(kind.typed, bodies), version)
     gone |= store.replace_pods(*await server.list_all(POD, DEPLOYMENT_LABEL))
     gone |= store.replace_resources(*await server.list_all(OASIS_DEPLOYMENT, ""))
     return gone | set(store.resources())

@@ -186,9 +186,7 @@ class ApiServer:
         By a list, which is all that the operator may do to most kinds.
         """
         found = await self.list_in(kind, namespace, f"metadata.name={name}")
-        # The API server leaves apiVersion and kind out of the items of a list.
-        typed = {"apiVersion": kind.api_version, "kind": kind.kind}
-        return next(({**body, **typed} for body in found), None)
+        return next(map(kind.typed, found), None)
 
     async def list_in(
         self, kind: ResourceKind, namespace: str, field_selector: str

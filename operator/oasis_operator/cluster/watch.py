@@ -66,7 +66,6 @@ def watches(
     _watch(registry, queue, OASIS_DEPLOYMENT, store.keep_resource, forget)
     _watch(registry, queue, POD, store.keep_pod, store.drop_pod)
     for kind in children:
-        # The API server leaves apiVersion and kind out of the items of a list.
         _watch(
             registry, queue, kind, _typed(kind, store.keep_object), _typed(kind, store.drop_object)
         )
@@ -75,7 +74,7 @@ def watches(
 
 def _typed(kind: ResourceKind, handler: Handler) -> Handler:
     def typed(body: Any) -> Key:
-        return handler({**body, "apiVersion": kind.api_version, "kind": kind.kind})
+        return handler(kind.typed(body))
 
     return typed
 

@@ -22,7 +22,7 @@ from oasis_runtime.core.escalation import FACTOR, Escalation
 from oasis_runtime.core.prefetch import Prefetcher
 from oasis_runtime.core.request_table import RequestTable
 from oasis_runtime.core.requests import StepRequest, Tracked
-from oasis_runtime.core.statistics import Statistics
+from oasis_runtime.core.statistics import FallbackReason, Statistics
 from oasis_runtime.core.tables import SlotState, Tables
 from oasis_runtime.kernels.contract import F32, I32, I64, U8, Kernels, Rows, SelectFlag
 
@@ -201,7 +201,7 @@ class SparseEngine:
         if bool((arriving & (slots >= 0)).any()):
             self.statistics.wait_seconds += self._prefetcher.drain()
 
-    def _dense_reason(self, r: StepRequest, t: Tracked, room: int) -> str | None:
+    def _dense_reason(self, r: StepRequest, t: Tracked, room: int) -> FallbackReason | None:
         if not self._decodes:
             return "prefill_role"
         if t.remote:
@@ -218,7 +218,7 @@ class SparseEngine:
             return "fast_tier_full"
         return None
 
-    def _count_fallback(self, t: Tracked, reason: str) -> None:
+    def _count_fallback(self, t: Tracked, reason: FallbackReason) -> None:
         if reason not in t.reasons:
             t.reasons |= {reason}
             self.statistics.fallbacks[reason] += 1

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from typing import Literal, get_args
 
 MODES = ("sparse", "dense")
-FALLBACK_REASONS = (
-    "short_context",
-    "mode",
-    "low_recall",
-    "fast_tier_full",
-    "no_selection",
-    "prefill_role",
-)
-"""Why a request is decoded densely, as the engine says it."""
+FallbackReason = Literal[
+    "short_context", "mode", "low_recall", "fast_tier_full", "no_selection", "prefill_role"
+]
+"""Why a request is decoded densely."""
+FALLBACK_REASONS: tuple[FallbackReason, ...] = get_args(FallbackReason)
 MOVES = (
     ("host", "fast", "pin"),
     ("host", "fast", "admission"),
@@ -39,7 +36,7 @@ class Statistics:
     wait_seconds: float = 0.0
     steps: Counter[str] = field(default_factory=Counter)
     """Request steps by mode."""
-    fallbacks: Counter[str] = field(default_factory=Counter)
+    fallbacks: Counter[FallbackReason] = field(default_factory=Counter)
     """Requests served densely, by reason, once a request and reason."""
     moved_bytes: Counter[tuple[str, str, str]] = field(default_factory=Counter)
     """Bytes by (source tier, target tier, reason)."""

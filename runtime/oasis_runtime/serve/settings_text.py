@@ -16,11 +16,12 @@ from oasis_runtime.serve.sentences import shown_name
 
 _STANDARD = "tag:yaml.org,2002:"
 _WORDS = frozenset(_STANDARD + name for name in ("str", "timestamp", "value", "merge"))
+_TOO_DEEP = "is nested too deeply; settings are at most three deep"
 _LONGEST_NUMBER = 100
 """Characters; Python itself refuses to write numbers of more than 4300 digits."""
 
 
-class TextError(ValueError):
+class TextError(Exception):
     """The text cannot be read; the message says why in words that continue a sentence."""
 
     def __init__(self, problem: str, line: int | None = None) -> None:
@@ -55,9 +56,7 @@ def compose(text: str) -> yaml.Node | None:
         line = None if error.problem_mark is None else error.problem_mark.line + 1
         raise TextError(f"not valid YAML ({error.problem}); fix the syntax there", line) from None
     except RecursionError:
-        raise TextError("is nested too deeply; settings are at most three deep") from None
-    except TextError:
-        raise
+        raise TextError(_TOO_DEEP) from None
     except (yaml.YAMLError, ValueError, OverflowError):
         # An escape that is no character, a version that is no number.
         raise TextError("is not valid YAML; fix the syntax") from None
@@ -68,7 +67,7 @@ def value_of(node: yaml.Node | None) -> Any:
     try:
         return _value(node)
     except RecursionError:
-        raise TextError("is nested too deeply; settings are at most three deep") from None
+        raise TextError(_TOO_DEEP) from None
 
 
 def _value(node: yaml.Node | None) -> Any:

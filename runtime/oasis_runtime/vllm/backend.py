@@ -84,13 +84,13 @@ class SparseRows:
     starts: torch.Tensor
     planned_for: bytes = b""
     plan: torch.Tensor | None = None
-    arrays: tuple[I32, I32] | None = None
+    table: I32 | None = None
     tensors: tuple[torch.Tensor, torch.Tensor] | None = None
 
     def of_layer(self, table: I32, lengths: I32) -> tuple[torch.Tensor, torch.Tensor]:
         """Block tables and lengths as tensors of the same memory, which layers share."""
-        if self.tensors is None or self.arrays is None or self.arrays[0] is not table:
-            self.arrays = table, lengths
+        if self.tensors is None or self.table is not table:
+            self.table = table
             self.tensors = torch.from_numpy(table), torch.from_numpy(lengths)
         return self.tensors
 
