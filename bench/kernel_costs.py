@@ -1,6 +1,6 @@
 """CPU time of the kernels of a decode step, over all layers and heads of one request.
 
-    python bench/kernels.py [--steps 60]
+    python bench/kernel_costs.py [--steps 60]
 
 The shape is that of SmolLM2-135M: 30 layers, 3 KV heads of 3 query heads each, head size 64, and a
 budget of 2,048 tokens. Summaries and queries are random; queries drift from step to step, so that
@@ -137,7 +137,7 @@ def main() -> None:
         for name, context in CONTEXTS.items()
         for kernel, milliseconds in measure(context, block, arguments.steps).items()
     }
-    print(f"wrote {result.write('kernels', metrics)}")
+    print(f"wrote {result.write('kernel_costs', metrics)}")
 
 
 if __name__ == "__main__":
