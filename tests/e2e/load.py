@@ -29,7 +29,9 @@ ROUND_SECONDS = 180
 class Load:
     """Requests that come evenly, whether or not the ones before them are answered."""
 
-    def __init__(self, served: Served, tokenizer: Path, folder: Path) -> None:
+    def __init__(
+        self, served: Served, tokenizer: Path, folder: Path, answer_tokens: int = 24
+    ) -> None:
         """Results go to ``folder``."""
         url, (model,) = served.endpoint().removesuffix("/v1"), served.client().models.list().data
         self._folder = folder
@@ -41,7 +43,7 @@ class Load:
                     *("--backend", "openai", "--endpoint", "/v1/completions"),
                     *("--base-url", url, "--model", model.id, "--tokenizer", str(tokenizer)),
                     *("--dataset-name", "random", "--ignore-eos"),
-                    *("--random-input-len", "160", "--random-output-len", "24"),
+                    *("--random-input-len", "160", "--random-output-len", str(answer_tokens)),
                     *("--num-prompts", str(ROUND), "--request-rate", str(PER_SECOND)),
                     *("--disable-tqdm", "--ready-check-timeout-sec", "0"),
                 ],

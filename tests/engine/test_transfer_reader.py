@@ -143,17 +143,41 @@ def test_pages_that_arrive_after_their_release_are_dropped_but_not_stale(
     assert importer.counters().abandoned_pages == len(HOT)
 
 
-def test_an_admission_that_was_released_before_its_answer_is_released_again(
+def test_an_export_that_is_released_before_its_admission_is_released_once_that_comes(
     owner: PlayedOwner, importer: Importer
 ) -> None:
-    """The owner may not have had the export yet when it heard of the first release."""
     importer.admit("a", owner.peer, "remote", 4, DIGEST)
     owner.welcomes()
     admit = owner.hears(protocol.Admit)
     importer.release("a")
-    owner.hears(protocol.Release)
+    importer.admit("b", owner.peer, "other", 5, DIGEST)
+    owner.hears(protocol.Admit)  # by now the reader knows of the release
     owner.says(protocol.Admission(admit.op, 96, 1, 1, 3, 0, encode_pages(HOT), DIGEST))
     assert owner.hears(protocol.Release).holdings == [protocol.Holding("remote", 4)]
+
+
+def test_an_export_that_is_released_before_the_welcome_is_released_after_it(
+    owner: PlayedOwner, importer: Importer
+) -> None:
+    importer.admit("a", owner.peer, "remote", 4, DIGEST)
+    importer.release("a")
+    owner.welcomes()
+    owner.admits()
+    assert owner.hears(protocol.Release).holdings == [protocol.Holding("remote", 4)]
+
+
+def test_an_export_of_another_prompt_is_not_released(
+    owner: PlayedOwner, importer: Importer
+) -> None:
+    """A router that pairs answers wrongly must not take another request's KV away."""
+    importer.admit("a", owner.peer, "remote", 4, DIGEST)
+    importer.release("a")
+    owner.welcomes()
+    owner.admits(digest=b"of another prompt")
+    # The next that is heard is of the next request: no Release came before.
+    importer.admit("b", owner.peer, "other", 5, DIGEST)
+    assert owner.admits().holding == protocol.Holding("other", 5)
+    assert importer.counters().refused == 0
 
 
 def test_a_request_can_be_read_again_under_the_same_id(

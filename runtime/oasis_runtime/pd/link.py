@@ -142,7 +142,8 @@ class OwnerLink:
     def release(self, request_id: str) -> None:
         reading = self._readings[request_id]
         self._drop(reading, ReadingState.RELEASED)
-        if self._held is not None:
+        # Of an export whose admission has not come it is not known whose it is: the answer tells.
+        if reading.leased:
             self._post(protocol.Release([reading.holding]))
 
     def under_way(self) -> bool:
@@ -240,8 +241,7 @@ class OwnerLink:
         self._beat_seconds = min(self._settings.heartbeat_seconds, message.lease_seconds / 3)
         self._next_beat = now + self._beat_seconds
         for reading in self._unsent:
-            if reading.alive:
-                self._ask_admission(reading)
+            self._ask_admission(reading)
         self._unsent = []
 
     def _ask_admission(self, reading: Reading) -> None:
@@ -251,14 +251,14 @@ class OwnerLink:
     def _admission(self, op: _AdmitOp, message: protocol.Admission) -> None:
         self._answered = max(self._answered, op.sent)
         reading = op.reading
-        if not reading.alive:
-            # Released before the owner had even offered it.
-            self._post(protocol.Release([reading.holding]))
-            return
         if message.digest != reading.digest:
             # Not released: another request may be on its way to read it.
-            self._tally.refused += 1
-            self._lose(reading, "its export is of another prompt than this request's")
+            if reading.alive:
+                self._tally.refused += 1
+                self._lose(reading, "its export is of another prompt than this request's")
+            return
+        if not reading.alive:
+            self._post(protocol.Release([reading.holding]))
             return
         try:
             check_size(message, self._settings.most_pages, self._page_bytes)
@@ -407,9 +407,9 @@ class OwnerLink:
         self._disconnect()
 
     def close(self) -> None:
-        """Releases all exports and disconnects."""
-        if self._held is not None and self._readings:
-            self._post(protocol.Release([r.holding for r in self._readings.values()]))
+        """Releases all exports that it was admitted to, and disconnects."""
+        if leased := [r.holding for r in self._readings.values() if r.leased]:
+            self._post(protocol.Release(leased))
         for reading in list(self._readings.values()):
             self._drop(reading, ReadingState.RELEASED)
         self._disconnect()
