@@ -16,7 +16,9 @@ of all others that takes no more GPU-hours (2 % are ignored), ``gpu_hours_ratio_
 GPU-hours of the same two: this other one was chosen with the results known.
 ``violations_ratio_vs_other_chosen_before`` is against the best one by ``recorded1`` and ``day1``
 alone. ``gpu_hours_ratio_at_equal_violations`` is against the cheapest other one with no
-more violations. The figures are of a model of the hardware, not of hardware.
+more violations. ``whole_cluster_violations_ratio`` is what nothing that scales can beat: the
+violations with every GPU of the cluster in use all the time, in the best fixed split, over those of
+the same best other. The figures are of a model of the hardware, not of hardware.
 """
 
 from __future__ import annotations
@@ -65,6 +67,8 @@ HPAS: dict[str, tuple[Metric, tuple[float, ...], tuple[float, ...]]] = {
 }
 """Metric, and targets for prefill and decode."""
 FIXED = (Replicas(15, 5), Replicas(12, 5), Replicas(12, 4))
+WHOLE_CLUSTER = tuple(Replicas(GPUS - decode, decode) for decode in (4, 5, 6))
+"""Every GPU, split by hand around the best."""
 
 
 @dataclass(frozen=True)
@@ -148,7 +152,17 @@ def chosen_before(runs: list[Run], workloads: tuple[Scenario, ...]) -> Run:
     return next(r for r in runs if r.candidate is best.candidate)
 
 
-def metrics(runs: list[Run], workloads: tuple[Scenario, ...]) -> dict[str, float]:
+def whole_cluster(workloads: tuple[Scenario, ...]) -> Run:
+    """Fewest violations that a fixed split of all GPUs has."""
+    splits = (
+        Candidate("whole cluster", f"{count.prefill} and {count.decode}", partial(Static, count))
+        for count in WHOLE_CLUSTER
+    )
+    return min((run(split, workloads) for split in splits), key=lambda r: r.violated)
+
+
+def metrics(runs: list[Run], most: Run, workloads: tuple[Scenario, ...]) -> dict[str, float]:
+    """``most``: the whole cluster all the time, which none of ``runs`` can afford."""
     ours = next(r for r in runs if r.candidate.family == OURS)
     best, before = best_other(runs, ours.gpu_hours), chosen_before(runs, workloads)
     found = {
@@ -162,6 +176,9 @@ def metrics(runs: list[Run], workloads: tuple[Scenario, ...]) -> dict[str, float
         "best_other_violated_share": best.violated,
         "best_other_gpu_hours": best.gpu_hours,
         "best_other_actions": best.actions,
+        "whole_cluster_violated_share": most.violated,
+        "whole_cluster_violations_ratio": most.violated / best.violated,
+        "whole_cluster_gpu_hours": most.gpu_hours,
         "configurations": len(runs),
     }
     as_good = [r for r in runs if r.candidate.family != OURS and r.violated <= ours.violated]
@@ -224,7 +241,7 @@ def main() -> None:
             f"({time.perf_counter() - start:.0f} s)",
             flush=True,
         )
-    path = result.write("autoscaler", metrics(runs, workloads))
+    path = result.write("autoscaler", metrics(runs, whole_cluster(workloads), workloads))
     plot(runs, workloads, path.with_suffix(".png"))
     print(path)
 
