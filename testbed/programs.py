@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -30,6 +31,8 @@ class Module:
     programs: tuple[str, ...]
     ldflags: tuple[str, ...] = ()
     tags: str = ""
+    files: tuple[str, ...] = ()
+    """What else of the first package's module lies beside the programs, as paths in its source."""
 
     @property
     def folder(self) -> Path:
@@ -40,7 +43,7 @@ class Module:
         files = sorted(
             path for path in self.folder.rglob("*") if path.suffix in {".go", ".mod", ".sum"}
         )
-        return cache.fingerprint(*self.arguments(Path("out")), *files)
+        return cache.fingerprint(*self.arguments(Path("out")), *self.files, *files)
 
     def arguments(self, out: Path) -> list[str]:
         """Arguments of ``go`` that build into ``out``.
@@ -51,7 +54,11 @@ class Module:
         command = ["build", "-trimpath", "-ldflags", " ".join(("-s", "-w", *self.ldflags))]
         if self.tags:
             command += ["-tags", self.tags]
-        return [*command, "-o", f"{out}/", *self.packages]
+        # A program is called as the folder of its package, unless it is the only one and says so.
+        last = self.packages[0].rpartition("/")[2]
+        only = self.programs[0] if len(self.programs) == 1 else last
+        file = only if last not in (only, ".") else ""
+        return [*command, "-o", f"{out}/{file}", *self.packages]
 
 
 def _set(variable: str, value: str) -> str:
@@ -119,6 +126,13 @@ MODULES: tuple[Module, ...] = (
         ("kwok",),
         (_set("sigs.k8s.io/kwok/pkg/consts.Version", f"v{versions.KWOK}"),),
     ),
+    Module(
+        "lws",
+        ("sigs.k8s.io/lws/cmd",),
+        ("lws",),
+        (_set("sigs.k8s.io/lws/pkg/version.GitVersion", f"v{versions.LWS}"),),
+        files=("config/crd/bases/leaderworkerset.x-k8s.io_leaderworkersets.yaml",),
+    ),
 )
 
 
@@ -156,8 +170,19 @@ def build(module: Module) -> Path:
                 env={**os.environ, "GOFLAGS": "-buildvcs=false"},
                 remedy="The build needs the Go module proxy, 5 GB of disk and 3 GB of memory.",
             )
+        for file in module.files:
+            shutil.copyfile(_source(go, module) / file, out / Path(file).name)
 
     return cache.entry("programs", module.name, module.key(), make)
+
+
+def _source(go: str, module: Module) -> Path:
+    """Folder with the source of the module that the first package is of."""
+    words = ["list", "-f", "{{.Module.Dir}}", module.packages[0]]
+    done = subprocess.run(
+        [go, *words], cwd=module.folder, capture_output=True, text=True, check=True
+    )
+    return Path(done.stdout.strip())
 
 
 def build_all(modules: Iterable[Module]) -> list[Path]:

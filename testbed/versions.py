@@ -15,6 +15,7 @@ COREDNS = "1.14.1"
 PROMETHEUS = "3.10.0"
 HELM = "3.22.0"
 KWOK = "0.7.0"
+LWS = "0.8.0"
 
 PYTHON = "3.11"
 """Debian 12's own; images and virtual environments use the same interpreter at the same path."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import ssl
 import time
 import urllib.error
@@ -50,6 +51,12 @@ def unverified() -> ssl.SSLContext:
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
     return context
+
+
+def listens(port: int) -> bool:
+    """Whether somebody accepts connections to a loopback port."""
+    with socket.socket() as client:
+        return client.connect_ex(("127.0.0.1", port)) == 0
 
 
 def answers(url: str, tls: ssl.SSLContext | None = None) -> bool:

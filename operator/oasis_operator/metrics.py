@@ -10,6 +10,7 @@ from oasis_operator.autoscaling.reason import Reason
 from oasis_operator.cluster.kinds import (
     CHILD_BY_KIND,
     EVENT,
+    LEADER_WORKER_SET,
     LEASE,
     OASIS_DEPLOYMENT,
     OASIS_ROLE,
@@ -23,6 +24,7 @@ Result = Literal["ok", "refused", "terminating", "throttled", "conflict", "unrea
 WRITES = (
     *((kind, verb) for kind in CHILD_BY_KIND for verb in ("apply", "take", "delete")),
     ("Deployment", "scale"),
+    (LEADER_WORKER_SET.kind, "scale"),
     (OASIS_ROLE.kind, "scale"),
     (OASIS_DEPLOYMENT.kind, "status"),
     (OASIS_ROLE.kind, "status"),

@@ -217,6 +217,24 @@ class NumaConfig(_Config):
     policy: Literal["required", "preferred", "none"] = "preferred"
 
 
+class NodesConfig(_Config):
+    """An engine whose ranks are divided among several processes, each on a node of its own.
+
+    All of them have the same configuration but for ``rank``. The one with rank 0 serves the API.
+    """
+
+    count: Annotated[Int, Field(ge=1, le=64)] = 1
+    rank: Annotated[Int, Field(ge=0, le=63)] = 0
+    leader: Host = "127.0.0.1"
+    """Where the others find the process with rank 0."""
+
+    @model_validator(mode="after")
+    def _one_of_them(self) -> NodesConfig:
+        if self.rank >= self.count:
+            raise ValueError("nodes.rank must be under nodes.count: ranks begin with 0")
+        return self
+
+
 class TransferConfig(_Config):
     """Prefill/decode transfer of one engine. ``host`` is what the peer connects to."""
 
@@ -248,6 +266,7 @@ class EngineConfig(_Config):
     max_model_len: Annotated[Int, Field(ge=128, le=1 << 24)] | None = None
     max_num_seqs: Annotated[Int, Field(ge=1, le=4096)] = 16
     tensor_parallel_size: Annotated[Int, Field(ge=1, le=64)] = 1
+    nodes: NodesConfig = NodesConfig()
     port: Annotated[Int, Field(ge=1, le=65535)] = HTTP_PORT
     tiers: TierConfig = TierConfig()
     selection: SelectionConfig = SelectionConfig()
@@ -259,6 +278,17 @@ class EngineConfig(_Config):
     transfer: TransferConfig = TransferConfig()
     extra_args: tuple[Argument, ...] = ()
     """Passed on to vLLM's own server as they are."""
+
+    @model_validator(mode="after")
+    def _divided_evenly(self) -> EngineConfig:
+        if self.tensor_parallel_size % self.nodes.count:
+            raise ValueError("nodes.count must divide tensor_parallel_size")
+        if self.nodes.count > 1 and self.role is not Role.BOTH:
+            raise ValueError(
+                "nodes.count over 1 needs role both: the transfer finds all ranks of an engine at "
+                "one address"
+            )
+        return self
 
 
 class RequestOptions(_Config):

@@ -39,6 +39,13 @@ class ApiClient:
         _, answer = self._request("GET", ODEPS.format(namespace=namespace))
         return {item["metadata"]["name"]: item for item in answer["items"]}
 
+    def pods(self, namespace: str) -> list[dict[str, Any]]:
+        """Those of all OasisDeployments of a namespace."""
+        query = urllib.parse.urlencode({"labelSelector": "oasiskv.io/deployment"})
+        _, answer = self._request("GET", f"/api/v1/namespaces/{namespace}/pods?{query}")
+        found: list[dict[str, Any]] = answer["items"]
+        return found
+
     def _request(self, method: str, path: str, body: str | None = None) -> tuple[int, Any]:
         self._connection.request(method, path, body, {"Content-Type": "application/json"})
         answer = self._connection.getresponse()

@@ -11,6 +11,7 @@ import pytest
 
 from testbed import processes
 from testbed.controlplane import bed
+from testbed.controlplane.groups import leader_worker_sets
 from tests.controlplane import release
 from tests.controlplane.operator_process import NAMESPACE, OperatorProcess
 from tests.controlplane.world import World
@@ -40,6 +41,13 @@ def installed(control_plane: bed.ControlPlane) -> bed.ControlPlane:
     """The chart is installed, and with it the CRD and the rights of the operator."""
     release.install(control_plane)
     return control_plane
+
+
+@pytest.fixture(scope="module")
+def groups(installed: bed.ControlPlane) -> Iterator[None]:
+    """The cluster has LeaderWorkerSets; named before ``operator``, which looks once for them."""
+    with leader_worker_sets(installed):
+        yield
 
 
 @pytest.fixture

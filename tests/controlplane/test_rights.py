@@ -1,7 +1,7 @@
 """The operator may do what it does, and nothing else: the API server's audit log says what it did.
 
 One operator goes through all that it does: start and election, deployments that become ready,
-change, lose a role, cannot be scheduled, and claim devices.
+change, lose a role, cannot be scheduled, claim devices, and have engines on several nodes.
 """
 
 from __future__ import annotations
@@ -138,12 +138,18 @@ def claiming(cpus: int, replicas: int) -> Manifest:
     return spec(prefill=None, decode=decode, topology=topology, updates=updates)
 
 
+def on_two_nodes(replicas: int, **kv: Any) -> Manifest:
+    engine = {"tensorParallelSize": 2, "nodes": 2}
+    return spec(prefill=None, engine=engine, decode={"replicas": replicas}, kv=kv or None)
+
+
 def go_through_all(world: World, operator: OperatorProcess) -> None:
     """All that an operator does."""
     world.apply("chat", spec(autoscaling={"owner": "external"}))
     world.apply("stuck", spec(prefill=None, decode={"nodeSelector": {"gpu": "none"}}))
     world.apply("slow", spec(prefill=None, decode=fake("never-ready")))
     world.apply("pinned", claiming(cpus=1, replicas=1))
+    world.apply("large", on_two_nodes(replicas=1))
     world.until_ready("chat")
     wait.until(
         lambda: all("status" in role for role in world.owned("oasisroles", "chat")),
@@ -152,6 +158,8 @@ def go_through_all(world: World, operator: OperatorProcess) -> None:
     )
     # A role less, and another revision of the other one: what belonged to them goes.
     world.apply("chat", spec(prefill=None, kv={"budgetTokens": 512}))
+    world.until_ready("large")
+    world.apply("large", on_two_nodes(replicas=1, budgetTokens=512))
     world.until_condition("stuck", "DecodeReady", "False", "Unschedulable")
     world.until_condition("slow", "DecodeReady", "False", "Starting")
     # What happens twice is told and counted.
@@ -175,6 +183,7 @@ def go_through_all(world: World, operator: OperatorProcess) -> None:
         parts = world.get(prefill, "-l", chosen).get("items", [])
         parts += world.owned("oasisroles", "chat")
         parts += world.owned("configmaps", "chat")[1:]
+        parts += world.owned("leaderworkersets", "large")[1:]
         parts += world.owned("resourceclaimtemplates", "pinned")[1:]
         return [f"{part['kind']} {part['metadata']['name']}" for part in parts]
 
@@ -184,7 +193,7 @@ def go_through_all(world: World, operator: OperatorProcess) -> None:
         raise AssertionError(f"{late}: {left()}") from late
 
 
-@pytest.mark.usefixtures("machine")
+@pytest.mark.usefixtures("machine", "groups")
 def test_the_operator_has_the_rights_that_it_uses_and_no_others(
     world: World, start_operator: Callable[..., OperatorProcess]
 ) -> None:

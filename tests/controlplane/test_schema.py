@@ -24,6 +24,11 @@ def test_the_examples_are_accepted(world: World, path: Path) -> None:
 
 
 MEMORY = {"memory": "8Gi"}
+NODES = spec(
+    prefill=None,
+    engine={"tensorParallelSize": 2, "nodes": 2},
+    decode={"devices": {"gpu": {"count": 1}}},
+)
 BOTH_SCALED = {"prefill": {"maxReplicas": 4}, "decode": {"maxReplicas": 4}}
 PINNED = {"numa": {"mode": "kubelet", "policy": "required"}}
 PINNABLE = {"resources": {"limits": {"cpu": "2", **MEMORY}, "requests": {"cpu": 2}}}
@@ -57,6 +62,14 @@ def test_a_pod_that_the_kubelet_can_pin_is_taken(world: World) -> None:
         (
             spec(autoscaling={**BOTH_SCALED, "owner": "external"}),
             "an external owner has bounds of its own",
+        ),
+        (
+            spec(prefill=None, engine={"tensorParallelSize": 4, "nodes": 3}),
+            "lower or raise nodes to a divisor of tensorParallelSize",
+        ),
+        (
+            spec(engine={"tensorParallelSize": 4, "nodes": 2}),
+            "use engine.nodes over 1 without prefill only",
         ),
         (spec(model=None), "spec.model: Required value"),
         (spec(model={}), "name exactly one source of the model"),
@@ -113,11 +126,25 @@ def test_a_wrong_field_is_refused_with_what_to_do(
 
 
 @pytest.mark.parametrize(
-    ("name", "told"),
-    [("x" * 41, "at most 40 characters"), ("9lives", "begins with a letter")],
+    ("name", "given", "told"),
+    [
+        ("x" * 41, spec(), "at most 40 characters"),
+        ("x" * 32, NODES, "at most 31 characters for engines on several nodes"),
+        ("9lives", spec(), "begins with a letter"),
+    ],
+    ids=("long", "long-for-groups", "digit"),
 )
-def test_a_name_that_no_service_can_have_is_refused(world: World, name: str, told: str) -> None:
-    assert told in world.refused(name, spec())
+def test_a_name_that_no_object_can_have_is_refused(
+    world: World, name: str, given: dict[str, Any], told: str
+) -> None:
+    assert told in world.refused(name, given)
+
+
+def test_an_engine_on_several_nodes_has_a_gpu_for_each_rank(world: World) -> None:
+    assert world.refused("x" * 31, NODES) == ""
+    decode = {"devices": {"gpu": {"count": 2}}}
+    told = world.refused("chat", NODES | {"decode": decode})
+    assert "raise or lower decode.devices.gpu.count" in told
 
 
 def test_defaults_are_stored_at_every_level(world: World) -> None:

@@ -244,6 +244,16 @@ def test_what_an_earlier_namesake_left_is_waited_for(world: World) -> None:
     assert world.get("service", "chat-router")["metadata"]["uid"] != before
 
 
+def test_engines_on_several_nodes_need_what_makes_them(world: World) -> None:
+    engine = {"tensorParallelSize": 2, "nodes": 2}
+    world.apply("chat", spec(prefill=None, engine=engine))
+    found = world.until_condition("chat", "Ready", "False", "LeaderWorkerSetNotServed")
+    assert "install LeaderWorkerSet, or set spec.engine.nodes to 1" in found["message"]
+    assert world.owned("pods,deployments", "chat") == []
+    world.apply("chat", spec(prefill=None))
+    world.until_ready("chat")
+
+
 def test_one_broken_deployment_does_not_hold_up_another(world: World) -> None:
     override = {"spec": {"containers": [{"name": "engine", "imagePullPolicy": "Sometimes"}]}}
     world.apply("broken", spec(decode={"podTemplate": override}))

@@ -16,6 +16,8 @@ CRD_NAME = f"{PLURAL}.{GROUP}"
 
 MAX_NAME = 40
 """Leaves room in the 63 characters of a Service name and of a label for what is appended."""
+MAX_NAME_OF_GROUPS = 31
+"""The same, where a LeaderWorkerSet appends the number of a group, and its StatefulSet a hash."""
 
 
 def _column(name: str, path: str, kind: str = "string", wide: bool = False) -> dict[str, Any]:
@@ -44,6 +46,11 @@ NAME_RULES = [
     rule(
         f"self.metadata.name.size() <= {MAX_NAME}",
         f"use a name of at most {MAX_NAME} characters: pods and Services are named after it",
+    ),
+    rule(
+        f"self.spec.engine.nodes == 1 || self.metadata.name.size() <= {MAX_NAME_OF_GROUPS}",
+        f"use a name of at most {MAX_NAME_OF_GROUPS} characters for engines on several nodes: "
+        "each of their groups is named after it",
     ),
     rule(
         "self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')",

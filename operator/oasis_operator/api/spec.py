@@ -114,6 +114,17 @@ class Model(ApiModel):
 class Engine(ApiModel):
     """Settings of vLLM itself."""
 
+    model_config = ConfigDict(
+        json_schema_extra=rules(
+            rule(
+                "self.tensorParallelSize % self.nodes == 0",
+                "each node has as many ranks as the others: lower or raise nodes to a divisor of "
+                "tensorParallelSize",
+                ".nodes",
+            )
+        )
+    )
+
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     """Number format of weights and KV; auto: that of the model."""
     max_model_len: Annotated[int | None, Field(ge=128, le=16777216)] = None
@@ -121,7 +132,10 @@ class Engine(ApiModel):
     max_num_seqs: Annotated[int, Field(ge=1, le=4096)] = 16
     """Requests that one engine runs at once."""
     tensor_parallel_size: Annotated[int, Field(ge=1, le=64)] = 1
-    """Ranks that share each layer of one engine, all in one pod: one for each GPU."""
+    """Ranks that share each layer of one engine, one for each GPU."""
+    nodes: Annotated[int, Field(ge=1, le=64)] = 1
+    """Pods that an engine's ranks are divided among, where a node has too few GPUs. Over 1 they are
+    groups of a LeaderWorkerSet, whose API the cluster must serve, and there are no prefill pods."""
     extra_args: Annotated[
         list[Annotated[str, Field(max_length=1024)]] | None,
         Field(min_length=1, max_length=64),
@@ -266,7 +280,7 @@ class Gpu(ApiModel):
     """GPUs of each engine pod."""
 
     count: DeviceCount = 1
-    """As many as engine.tensorParallelSize."""
+    """As many as engine.tensorParallelSize, divided by engine.nodes."""
     device_class_name: ObjectName = "gpu.nvidia.com"
     """DeviceClass to claim from in mode dra."""
     selector: Selector | None = None
@@ -332,7 +346,7 @@ class Role(ApiModel):
     """The pods of one role."""
 
     replicas: Annotated[int, Field(ge=1, le=512)] = 1
-    """Pods, each with an engine. Another number is no new revision."""
+    """Engines, each in a pod, or in engine.nodes of them. Another number is no new revision."""
     resources: Resources | None = None
     devices: Devices | None = None
     numa: RoleNuma | None = None
@@ -462,9 +476,9 @@ def _a_gpu_for_each_rank(role: str) -> dict[str, str]:
     devices = f"self.{role}.devices"
     return rule(
         f"!has(self.{role}) || !has({devices}) || !has({devices}.gpu) || "
-        f"{devices}.gpu.count == self.engine.tensorParallelSize",
-        f"raise or lower {role}.devices.gpu.count to engine.tensorParallelSize: each rank has one "
-        "GPU",
+        f"{devices}.gpu.count * self.engine.nodes == self.engine.tensorParallelSize",
+        f"raise or lower {role}.devices.gpu.count to engine.tensorParallelSize, divided by "
+        "engine.nodes: each rank has one GPU",
         f".{role}.devices",
     )
 
@@ -483,6 +497,12 @@ class Spec(ApiModel):
                     _a_gpu_for_each_rank,
                 )
                 for role in ("prefill", "decode")
+            ),
+            rule(
+                "self.engine.nodes == 1 || !has(self.prefill)",
+                "the KV transfer finds all ranks of an engine at one address: use engine.nodes "
+                "over 1 without prefill only",
+                ".engine",
             ),
             rule(
                 "!has(self.autoscaling) || self.autoscaling.owner == 'external' || "

@@ -10,6 +10,7 @@ from oasis_operator.cluster.queue import Key
 from oasis_operator.cluster.server import ApiServer
 from oasis_operator.cluster.store import Store
 from oasis_operator.desired.metadata import Manifest
+from oasis_operator.desired.pod_maker import makes_pods
 from oasis_operator.reconcile.dropped import dropped
 from oasis_operator.reconcile.foreign_fields import (
     outdated_marks,
@@ -70,7 +71,7 @@ class Applier:
                 told = ", ".join(fields)
                 lost.append(f"{name.kind} {name.name}: the API server did not keep {told}")
         # Pods make room for others, and these cannot come.
-        if not any(name.kind == "Deployment" for name in held):
+        if not any(makes_pods(name.kind) for name in held):
             await self._scale_and_delete(key, todo, observed)
         if lost:
             raise RefusedError(

@@ -49,6 +49,9 @@ class ResourceKind:
 
 OASIS_DEPLOYMENT = ResourceKind(API_VERSION, KIND, PLURAL)
 OASIS_ROLE = ResourceKind(API_VERSION, ROLE_KIND, ROLE_PLURAL)
+LEADER_WORKER_SET = ResourceKind(
+    "leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", "leaderworkersets"
+)
 POD = ResourceKind("v1", "Pod", "pods")
 EVENT = ResourceKind("v1", "Event", "events")
 LEASE = ResourceKind("coordination.k8s.io/v1", "Lease", "leases")
@@ -65,6 +68,7 @@ CHILDREN = (
 OPTIONAL_CHILDREN = (
     OASIS_ROLE,
     ResourceKind("resource.k8s.io/v1", "ResourceClaimTemplate", "resourceclaimtemplates"),
+    LEADER_WORKER_SET,
 )
 """Not served by every cluster."""
 CHILD_BY_KIND = {kind.kind: kind for kind in (*CHILDREN, *OPTIONAL_CHILDREN)}

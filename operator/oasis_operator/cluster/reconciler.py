@@ -17,7 +17,7 @@ from oasis_operator.cluster.applier import Applier
 from oasis_operator.cluster.devices import Devices
 from oasis_operator.cluster.errors import ConflictError, MissingError, RefusedError
 from oasis_operator.cluster.events import alarm, decision_event
-from oasis_operator.cluster.kinds import EVENT, OASIS_DEPLOYMENT
+from oasis_operator.cluster.kinds import EVENT, LEADER_WORKER_SET, OASIS_DEPLOYMENT
 from oasis_operator.cluster.queue import Key
 from oasis_operator.cluster.recorder import Recorder
 from oasis_operator.cluster.scale_targets import ScaleTargets
@@ -58,6 +58,7 @@ from oasis_operator.reconcile.status import (
     failed,
     failed_status,
     judge,
+    no_groups,
     same_status,
     status_body,
     status_of,
@@ -118,6 +119,9 @@ class Reconciler:
         except InvalidSpecError as error:
             await self._report_failure(body, failed("InvalidSpec", str(error)))
             return None
+        if od.spec.engine.nodes > 1 and not await self._server.served(LEADER_WORKER_SET):
+            await self._report_failure(body, no_groups(od))
+            return UNREADY_SECONDS
         observed = self._store.observed(key, od.uid)
         scaled = await self._scaler.scaled(key, od, observed)
         od = scaled.od

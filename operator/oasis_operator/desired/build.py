@@ -18,6 +18,7 @@ from oasis_operator.desired.metadata import (
 )
 from oasis_operator.desired.network_policy import network_policy
 from oasis_operator.desired.placement import Placements
+from oasis_operator.desired.pod_maker import TEMPLATE_FIELD, makes_pods
 from oasis_operator.desired.revision import content_hash
 from oasis_operator.desired.rollout import Rollout
 from oasis_operator.desired.router import router_deployment
@@ -88,7 +89,7 @@ def desired(
 def marked(item: Manifest) -> Manifest:
     """With the hash of its own content, by which a changed manifest is told from drift.
 
-    Without a Deployment's template, which has a hash of its own.
+    Without a template of pods, which has a hash of its own.
     """
     annotations = item["metadata"].get("annotations", {})
     mark = {HASH_ANNOTATION: content_hash(_without_template(item), 16)}
@@ -96,12 +97,13 @@ def marked(item: Manifest) -> Manifest:
 
 
 def _without_template(item: Manifest) -> Manifest:
-    if item["kind"] != "Deployment":
+    if not makes_pods(item["kind"]):
         return item
     annotations = {
         key: value
         for key, value in item["metadata"]["annotations"].items()
         if key != TEMPLATE_ANNOTATION
     }
-    spec = {key: value for key, value in item["spec"].items() if key != "template"}
+    template = TEMPLATE_FIELD[item["kind"]]
+    spec = {key: value for key, value in item["spec"].items() if key != template}
     return item | {"metadata": item["metadata"] | {"annotations": annotations}, "spec": spec}

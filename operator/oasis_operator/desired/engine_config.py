@@ -14,6 +14,7 @@ from oasis_operator.desired.roles import RolePlan
 from oasis_runtime.contract import (
     EngineConfig,
     LinkConfig,
+    NodesConfig,
     NumaConfig,
     PredictionConfig,
     SelectionConfig,
@@ -24,7 +25,8 @@ from oasis_runtime.contract import (
 def engine_config(od: OasisDeployment, role: RolePlan) -> EngineConfig:
     """Configuration of one role's engines.
 
-    ``transfer.host`` is not in it: every pod has its own, from its environment.
+    ``transfer.host``, ``nodes.rank`` and ``nodes.leader`` are not in it: every pod has its own,
+    from its environment.
 
     Raises:
         InvalidSpecError: the engine would refuse it. Rules of the CRD see to it that none is
@@ -47,6 +49,7 @@ def _engine_config(od: OasisDeployment, role: RolePlan) -> EngineConfig:
         max_model_len=spec.engine.max_model_len,
         max_num_seqs=spec.engine.max_num_seqs,
         tensor_parallel_size=spec.engine.tensor_parallel_size,
+        nodes=NodesConfig(count=spec.engine.nodes),
         tiers=TierConfig(
             block_tokens=kv.block_tokens,
             host_bytes=quantity_bytes(kv.host_size),

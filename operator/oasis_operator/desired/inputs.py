@@ -1,7 +1,7 @@
-"""What pods follow from: the revision is its hash, and every Deployment carries one.
+"""What pods follow from: the revision is its hash, and every object that makes pods carries one.
 
 Of the spec and not of the manifests: what an operator of another version makes of the same spec
-is no reason to start pods anew. Any change of its pod template makes a Deployment do that, so a
+is no reason to start pods anew. Any change of its pod template makes such an object do that, so a
 template that was made from the same inputs stays as it is.
 """
 
@@ -18,6 +18,14 @@ from oasis_operator.desired.metadata import (
     TEMPLATE_ANNOTATION,
     Component,
     Manifest,
+)
+from oasis_operator.desired.pod_maker import (
+    DEPLOYMENT,
+    LEADER,
+    TEMPLATE_FIELD,
+    WORKER,
+    makes_pods,
+    template_of,
 )
 from oasis_operator.desired.revision import content_hash
 
@@ -52,22 +60,22 @@ def revision_of(od: OasisDeployment, image: str, modes: Mapping[Component, Alloc
     return content_hash({"spec": spec, "image": image, **({"dra": claimed} if claimed else {})})
 
 
-def with_inputs(deployment: Manifest, inputs: Any, from_spec: Iterable[str]) -> Manifest:
-    """The Deployment with hashes of ``inputs`` and of its template.
+def with_inputs(workload: Manifest, inputs: Any, from_spec: Iterable[str]) -> Manifest:
+    """What makes pods, with hashes of ``inputs`` and of its template.
 
     Args:
-        deployment: without annotations.
+        workload: without annotations.
         inputs: what its template follows from.
         from_spec: what the spec says and the operator would choose otherwise.
     """
     annotations = {
         INPUTS_ANNOTATION: content_hash(inputs),
-        TEMPLATE_ANNOTATION: content_hash(deployment["spec"]["template"]),
+        TEMPLATE_ANNOTATION: content_hash(template_of(workload)),
     }
     told = ",".join(sorted(from_spec))
     if told:
         annotations[FROM_SPEC_ANNOTATION] = told
-    return deployment | {"metadata": deployment["metadata"] | {"annotations": annotations}}
+    return workload | {"metadata": workload["metadata"] | {"annotations": annotations}}
 
 
 def as_it_was_made(wanted: Manifest, live: Manifest) -> Manifest:
@@ -78,7 +86,7 @@ def as_it_was_made(wanted: Manifest, live: Manifest) -> Manifest:
     """
     if wanted["kind"] == "ConfigMap" and live.get("immutable"):
         return wanted | {"data": live.get("data", {})}
-    if wanted["kind"] != "Deployment":
+    if not makes_pods(wanted["kind"]):
         return wanted
     mine = wanted["metadata"]["annotations"]
     theirs = live["metadata"].get("annotations") or {}
@@ -89,11 +97,18 @@ def as_it_was_made(wanted: Manifest, live: Manifest) -> Manifest:
         return wanted
     return wanted | {
         "metadata": wanted["metadata"] | {"annotations": mine | {TEMPLATE_ANNOTATION: written}},
-        "spec": wanted["spec"] | {"template": _without_nulls(live["spec"]["template"])},
+        "spec": wanted["spec"] | {TEMPLATE_FIELD[wanted["kind"]]: _without_nulls(live)},
     }
 
 
-def _without_nulls(template: Manifest) -> Manifest:
-    """An apply that names a field without a value would remove it."""
+def _without_nulls(live: Manifest) -> Manifest:
+    """Its template; an apply that names a field without a value would remove it."""
+    template = template_of(live)
+    if live["kind"] == DEPLOYMENT:
+        return _pod_without_nulls(template)
+    return template | {key: _pod_without_nulls(template[key]) for key in (LEADER, WORKER)}
+
+
+def _pod_without_nulls(template: Manifest) -> Manifest:
     metadata = {key: value for key, value in template["metadata"].items() if value is not None}
     return template | {"metadata": metadata}

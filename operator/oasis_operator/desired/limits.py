@@ -23,7 +23,7 @@ class Limits:
     unavailable: Amount
     """Replicas that a role may lack while it is updated; a share is rounded down."""
     devices: Mapping[Component, int] = field(default_factory=dict)
-    """GPUs of one pod, by role."""
+    """GPUs of one engine, by role."""
     budget: int | None = None
 
     def ceiling(self, replicas: int) -> int:
@@ -52,7 +52,9 @@ def limits_of(od: OasisDeployment) -> Limits:
     return Limits(
         surge=0 if recreate else updates.max_surge,
         unavailable="100%" if recreate else updates.max_unavailable,
-        devices={role.component: gpus_of(role.spec) for role in role_plans(od)},
+        devices={
+            role.component: gpus_of(role.spec, od.spec.engine.nodes) for role in role_plans(od)
+        },
         budget=scaling.gpu_budget if scaling else None,
     )
 

@@ -40,6 +40,15 @@ class Component(StrEnum):
     ROUTER = "router"
 
 
+def workers_of(component: Component | str) -> str:
+    """What the component label says of pods that compute for an engine on another node.
+
+    Not what it says of the engine, which has a pod that answers for all of them: nobody may take
+    them for engines.
+    """
+    return f"{component}-worker"
+
+
 def component_name(od: OasisDeployment, component: Component) -> str:
     """Name of what a component has one of: Service, disruption budget, policy."""
     return f"{od.name}-{component}"

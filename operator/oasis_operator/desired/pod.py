@@ -9,7 +9,14 @@ from oasis_operator.api.resource import OasisDeployment
 from oasis_operator.api.spec import Resources
 from oasis_operator.desired.devices import AllocationMode, with_devices
 from oasis_operator.desired.drain import drain_command, engine_grace_seconds
-from oasis_operator.desired.metadata import Manifest, labels, selector
+from oasis_operator.desired.metadata import (
+    COMPONENT_LABEL,
+    DEPLOYMENT_LABEL,
+    Manifest,
+    labels,
+    selector,
+    workers_of,
+)
 from oasis_operator.desired.model import model_source, secret_env
 from oasis_operator.desired.override import OverrideError, overridden
 from oasis_operator.desired.probes import http_probe, startup_probe
@@ -39,6 +46,8 @@ def engine_pod(
 ) -> Manifest:
     """The template without its revision, with the user's override merged over it.
 
+    Of an engine on several nodes it is the pod that answers for all of them.
+
     Raises:
         OverrideError: what the override makes of it is no pod.
     """
@@ -49,13 +58,39 @@ def engine_pod(
         },
         "spec": with_devices(_pod_spec(od, role, image, config_map), od, role, mode),
     }
-    try:
-        template = overridden(template, role.spec.pod_template or {})
-    except OverrideError as error:
-        raise OverrideError(f"spec.{role.component}.podTemplate: {error}") from error
+    template = _overridden(template, role)
     # Selectors, the router's discovery and the operator's own watch stand on these.
     template["metadata"]["labels"] |= selector(od, role.component)
     return template
+
+
+def worker_pod(
+    od: OasisDeployment, role: RolePlan, image: str, mode: AllocationMode = "kubelet"
+) -> Manifest:
+    """As :func:`engine_pod`, the other pods of an engine on several nodes.
+
+    Nobody asks them anything: they have no API, and end when the one that answers is gone.
+    """
+    component = workers_of(role.component)
+    spec = with_devices(_pod_spec(od, role, image, config_map=""), od, role, mode)
+    engine, *others = spec["containers"]
+    of_a_server = ("startupProbe", "readinessProbe", "livenessProbe", "lifecycle")
+    worker = {key: value for key, value in engine.items() if key not in of_a_server}
+    worker["ports"] = [port for port in engine["ports"] if port["name"] != "http"]
+    template: Manifest = {
+        "metadata": {"labels": labels(od, role.component)},
+        "spec": spec | {"containers": [worker, *others]},
+    }
+    template = _overridden(template, role)
+    template["metadata"]["labels"] |= {DEPLOYMENT_LABEL: od.name, COMPONENT_LABEL: component}
+    return template
+
+
+def _overridden(template: Manifest, role: RolePlan) -> Manifest:
+    try:
+        return overridden(template, role.spec.pod_template or {})
+    except OverrideError as error:
+        raise OverrideError(f"spec.{role.component}.podTemplate: {error}") from error
 
 
 def scrape_annotations(port: int) -> dict[str, str]:
@@ -143,6 +178,12 @@ def _environment(od: OasisDeployment, source: list[Manifest]) -> list[Any]:
         {"name": "VLLM_NO_USAGE_STATS", "value": "1"},
         *source,
     ]
+    if od.spec.engine.nodes > 1:
+        # What they stand for the LeaderWorkerSet's controller puts before all others.
+        env += [
+            {"name": "OASIS_NODE_RANK", "value": "$(LWS_WORKER_INDEX)"},
+            {"name": "OASIS_NODE_LEADER", "value": "$(LWS_LEADER_ADDRESS)"},
+        ]
     key = od.spec.security.api_key_secret
     if key is not None:
         env.append(secret_env("VLLM_API_KEY", key))

@@ -29,9 +29,14 @@ def role_plans(od: OasisDeployment) -> tuple[RolePlan, ...]:
     )
 
 
-def gpus_of(role: Role) -> int:
-    """What one pod takes from a budget of GPUs; without any it counts as one."""
-    return role.devices.gpu.count if role.devices and role.devices.gpu else 1
+def gpus_of(role: Role, nodes: int) -> int:
+    """What one engine takes from a budget of GPUs; a pod without any counts as one.
+
+    Args:
+        role: what each of its pods has.
+        nodes: its pods.
+    """
+    return nodes * (role.devices.gpu.count if role.devices and role.devices.gpu else 1)
 
 
 def is_disaggregated(od: OasisDeployment) -> bool:

@@ -18,6 +18,7 @@ SPEC_FIELDS = {
     "max_model_len": "spec.engine.maxModelLen",
     "max_num_seqs": "spec.engine.maxNumSeqs",
     "tensor_parallel_size": "spec.engine.tensorParallelSize",
+    "nodes.count": "spec.engine.nodes",
     "extra_args": "spec.engine.extraArgs",
     "tiers.block_tokens": "spec.kv.blockTokens",
     "tiers.host_bytes": "spec.kv.hostSize",

@@ -19,6 +19,13 @@ from oasis_operator.desired.metadata import (
     TEMPLATE_ANNOTATION,
     Manifest,
 )
+from oasis_operator.desired.pod_maker import (
+    DEPLOYMENT,
+    LEADER,
+    LEADER_WORKER_SET,
+    TEMPLATE_FIELD,
+    WORKER,
+)
 
 Fields = dict[str, Any]
 Path = tuple[str, ...]
@@ -28,7 +35,14 @@ _CONTENT = frozenset({"f:spec", "f:data", "f:rules", "f:subjects"})
 _LABELLING = (("f:labels",), ("f:annotations",))
 _OWN = f"f:{GROUP}/"
 """Labels and annotations by which the operator knows what it has made."""
-_TEMPLATE_METADATA = ("f:spec", "f:template", "f:metadata")
+_TEMPLATES = tuple(f"f:{field}" for field in TEMPLATE_FIELD.values())
+_TEMPLATE_METADATA = (
+    ("f:spec", f"f:{TEMPLATE_FIELD[DEPLOYMENT]}", "f:metadata"),
+    *(
+        ("f:spec", f"f:{TEMPLATE_FIELD[LEADER_WORKER_SET]}", f"f:{pod}", "f:metadata")
+        for pod in (LEADER, WORKER)
+    ),
+)
 _APPLY = "Apply"
 
 
@@ -43,8 +57,9 @@ def written_by_others(body: Mapping[str, Any]) -> bool:
 
 
 def template_written_by_others(body: Mapping[str, Any]) -> bool:
-    """Whether a Deployment's pod template is not what some operator has made of it."""
-    return any("f:template" in _content(entry).get("f:spec", {}) for entry in _others(body))
+    """Whether a template of pods is not what some operator has made of it."""
+    written = [_content(entry).get("f:spec", {}) for entry in _others(body)]
+    return any(template in fields for fields in written for template in _TEMPLATES)
 
 
 def outdated_marks(body: Mapping[str, Any]) -> tuple[str, ...]:
@@ -111,7 +126,9 @@ def _rest(entry: Manifest) -> Fields:
 def _is_content(path: Path) -> bool:
     if path[0] == "f:metadata":
         return path[1:2] in _LABELLING and path[2:3] != () and path[2].startswith(_OWN)
-    return path[0] in _CONTENT and path[:3] != _TEMPLATE_METADATA
+    return path[0] in _CONTENT and not any(
+        path[: len(metadata)] == metadata for metadata in _TEMPLATE_METADATA
+    )
 
 
 def _leaves(fields: Fields, path: Path = ()) -> Iterator[Path]:

@@ -16,8 +16,10 @@ from oasis_operator.desired.metadata import (
     WANTED_ANNOTATION,
     Component,
     Manifest,
+    workers_of,
 )
 from oasis_operator.desired.pod import ENGINE_CONTAINER
+from oasis_operator.desired.pod_maker import LEADER_WORKER_SET, makes_pods, pod_templates
 from oasis_operator.desired.revision_state import RevisionState, RolePods
 from oasis_operator.desired.router import ROUTER_CONTAINER
 from oasis_operator.reconcile.pods import PodView
@@ -55,7 +57,8 @@ class Identity:
 
 @dataclass(frozen=True)
 class DeploymentView:
-    """Progress of one Deployment, as far as its controller has seen the latest spec."""
+    """Progress of one Deployment or LeaderWorkerSet, as far as its controller has seen the latest
+    spec. What is counted are engines or routers, which in a LeaderWorkerSet are groups of pods."""
 
     revision: str
     component: Component
@@ -75,31 +78,29 @@ class DeploymentView:
     """Why its controller cannot create pods, such as an exceeded quota; empty if it can."""
     from_spec: frozenset[str] = frozenset()
     """What of images and allocation the spec said that it was made from."""
+    grouped: bool = False
+    """A LeaderWorkerSet."""
 
     @classmethod
     def of(cls, body: Manifest) -> DeploymentView:
         metadata, spec, status = body["metadata"], body["spec"], body.get("status") or {}
-        conditions = {c["type"]: c for c in status.get("conditions") or []}
-        progressing = conditions.get("Progressing", {})
-        failing = conditions.get("ReplicaFailure", {})
         annotations = metadata.get("annotations") or {}
-        containers = spec["template"]["spec"]["containers"]
+        pod = pod_templates(body)[0]["spec"]
+        grouped = body["kind"] == LEADER_WORKER_SET
+        ready = status.get("readyReplicas") or 0
         return cls(
             revision=metadata["labels"].get(REVISION_LABEL, ""),
             component=Component(metadata["labels"][COMPONENT_LABEL]),
-            images={item["name"]: item.get("image", "") for item in containers},
-            allocation=_allocation(spec["template"]["spec"]),
+            images={item["name"]: item.get("image", "") for item in pod["containers"]},
+            allocation=_allocation(pod),
             wanted=int(annotations.get(WANTED_ANNOTATION, spec.get("replicas", 1))),
-            ready=status.get("readyReplicas") or 0,
-            available=status.get("availableReplicas") or 0,
+            ready=ready,
+            available=ready if grouped else status.get("availableReplicas") or 0,
             updated=status.get("updatedReplicas") or 0,
             total=status.get("replicas") or 0,
-            current=status.get("observedGeneration", 0) >= metadata.get("generation", 0),
-            # Stays after the rollout was complete once, also while pods are not ready later.
-            established=progressing.get("reason") == "NewReplicaSetAvailable",
-            deadline_exceeded=progressing.get("reason") == "ProgressDeadlineExceeded",
-            failure=failing.get("message", "") if failing.get("status") == "True" else "",
             from_spec=frozenset(annotations.get(FROM_SPEC_ANNOTATION, "").split(",")),
+            grouped=grouped,
+            **(_group_progress(status) if grouped else _progress(metadata, status)),
         )
 
     @property
@@ -121,9 +122,7 @@ class Observed:
 
     def deployments(self) -> list[DeploymentView]:
         return [
-            DeploymentView.of(body)
-            for key, body in self.objects.items()
-            if key.kind == "Deployment"
+            DeploymentView.of(body) for key, body in self.objects.items() if makes_pods(key.kind)
         ]
 
     def workload(self, revision: str, component: Component) -> DeploymentView | None:
@@ -133,8 +132,14 @@ class Observed:
         return None
 
     def pods_of(self, revision: str, component: Component) -> list[PodView]:
-        """Pods of one role in one revision, also those that are going."""
+        """Pods of one role in one revision, also those that are going; of an engine on several
+        nodes the one that answers."""
         return [p for p in self.pods if p.component == component and p.revision == revision]
+
+    def members_of(self, revision: str, component: Component) -> list[PodView]:
+        """As :meth:`pods_of`, with all pods of an engine on several nodes."""
+        both = (component, workers_of(component))
+        return [p for p in self.pods if p.component in both and p.revision == revision]
 
     def selected(self) -> str | None:
         """The revision whose routers the endpoint selects; ``None`` without an endpoint."""
@@ -188,6 +193,35 @@ class Observed:
         return view.images.get(name)
 
 
+def _progress(metadata: Manifest, status: Manifest) -> dict[str, Any]:
+    """What a Deployment says of itself."""
+    conditions = {c["type"]: c for c in status.get("conditions") or []}
+    progressing = conditions.get("Progressing", {})
+    failing = conditions.get("ReplicaFailure", {})
+    return {
+        "current": status.get("observedGeneration", 0) >= metadata.get("generation", 0),
+        # Stays after the rollout was complete once, also while pods are not ready later.
+        "established": progressing.get("reason") == "NewReplicaSetAvailable",
+        "deadline_exceeded": progressing.get("reason") == "ProgressDeadlineExceeded",
+        "failure": failing.get("message", "") if failing.get("status") == "True" else "",
+    }
+
+
+def _group_progress(status: Manifest) -> dict[str, Any]:
+    """What a LeaderWorkerSet says of itself (v1): no generation, no deadline and no failure.
+
+    Its counts tell when another spec was not seen yet, but for one that changes no count, and such
+    a change is another object. ``Available`` is there from the first time that all groups were.
+    """
+    conditions = {c["type"] for c in status.get("conditions") or []}
+    return {
+        "current": True,
+        "established": "Available" in conditions,
+        "deadline_exceeded": False,
+        "failure": "",
+    }
+
+
 def _state(
     revision: str,
     views: Mapping[tuple[str, Component], DeploymentView],
@@ -196,11 +230,12 @@ def _state(
     roles = {}
     for component in (Component.PREFILL, Component.DECODE):
         view, found = views.get((revision, component)), pods.get((revision, component), [])
-        if view is not None or found:
+        left = _left_behind(found, pods.get((revision, workers_of(component)), []))
+        if view is not None or found or left:
             roles[component] = RolePods(
                 wanted=view.wanted if view else 0,
-                held=len(found),
-                leaving=sum(pod.terminating for pod in found),
+                held=len(found) + left,
+                leaving=sum(pod.terminating for pod in found) + left,
                 ready=_ready(found),
             )
     engines = [views.get((revision, component)) for component in roles]
@@ -211,6 +246,11 @@ def _state(
         routers=len(routers),
         ready_routers=_ready(routers),
     )
+
+
+def _left_behind(leaders: Iterable[PodView], workers: Iterable[PodView]) -> int:
+    """Groups whose leader is gone: the others follow it, and hold their places until then."""
+    return len({pod.group for pod in workers} - {pod.group for pod in leaders})
 
 
 def _ready(pods: Iterable[PodView]) -> int:

@@ -10,6 +10,7 @@ from typing import Any
 from oasis_operator.api.crd import KIND
 from oasis_operator.api.definition import GROUP
 from oasis_operator.desired.metadata import COMPONENT_LABEL, DEPLOYMENT_LABEL, Manifest
+from oasis_operator.desired.pod_maker import pod_templates
 from oasis_operator.reconcile.conditions import READY, Draft
 from oasis_operator.reconcile.observed import ObjectKey
 
@@ -51,7 +52,7 @@ def controlled_by(body: Mapping[str, Any], uid: str) -> bool:
 def needs(manifest: Manifest) -> frozenset[ObjectKey]:
     """Objects without which this one would do something else than it is made for.
 
-    What a Deployment's pods run with and are guarded by, and what a RoleBinding binds.
+    What pods run with and are guarded by, and what a RoleBinding binds.
     """
     return frozenset(_needs(manifest))
 
@@ -97,8 +98,8 @@ def _needs(manifest: Manifest) -> Iterator[ObjectKey]:
     if manifest["kind"] == "RoleBinding":
         for item in (manifest["roleRef"], *manifest["subjects"]):
             yield ObjectKey(item["kind"], item["name"])
-    if manifest["kind"] == "Deployment":
-        labels, pod = manifest["metadata"]["labels"], manifest["spec"]["template"]["spec"]
+    for template in pod_templates(manifest):
+        labels, pod = manifest["metadata"]["labels"], template["spec"]
         yield ObjectKey("NetworkPolicy", f"{labels[DEPLOYMENT_LABEL]}-{labels[COMPONENT_LABEL]}")
         yield ObjectKey("ServiceAccount", pod.get("serviceAccountName") or "")
         for volume in pod.get("volumes") or ():

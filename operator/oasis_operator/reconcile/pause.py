@@ -13,6 +13,7 @@ from oasis_operator.desired.metadata import (
     Component,
     Manifest,
 )
+from oasis_operator.desired.pod_maker import DEPLOYMENT
 from oasis_operator.reconcile.conditions import Draft
 from oasis_operator.reconcile.observed import Observed
 from oasis_operator.reconcile.pods import PodView
@@ -24,7 +25,8 @@ def paused(wanted: Desired, observed: Observed, now: datetime) -> Desired:
 
     def slowed(item: Manifest) -> Manifest:
         labels = item["metadata"]["labels"]
-        if item["kind"] != "Deployment" or labels[COMPONENT_LABEL] == Component.ROUTER:
+        # A LeaderWorkerSet gives up its last groups, which need not be those that were refused.
+        if item["kind"] != DEPLOYMENT or labels[COMPONENT_LABEL] == Component.ROUTER:
             return item
         pods = observed.pods_of(labels[REVISION_LABEL], Component(labels[COMPONENT_LABEL]))
         if _retry_at(pods, now) is None:
@@ -48,7 +50,8 @@ def with_pause(
 ) -> Draft:
     """A role's condition, with the time of the next try."""
     until = _retry_at(observed.pods_of(revision, component), now)
-    if until is None or draft.status == "True":
+    view = observed.workload(revision, component)
+    if until is None or draft.status == "True" or (view is not None and view.grouped):
         return draft
     told = f"{draft.message}; no new pods before {until:%H:%M:%S} UTC"
     return replace(draft, message=told)

@@ -15,6 +15,7 @@ from oasis_operator.desired.metadata import (
     Component,
     Manifest,
 )
+from oasis_operator.desired.pod_maker import makes_pods, pod_templates
 from oasis_operator.desired.rollout import Rollout
 from oasis_operator.reconcile.foreign_fields import (
     template_written_by_others,
@@ -25,7 +26,7 @@ from oasis_operator.reconcile.observed import ObjectKey
 
 @dataclass(frozen=True)
 class Plan:
-    """Objects to apply, in order; Deployments to give other replicas; then objects to delete."""
+    """Objects to apply, in order; what makes pods and gets other replicas; objects to delete."""
 
     apply: tuple[Manifest, ...]
     delete: tuple[ObjectKey, ...]
@@ -65,7 +66,7 @@ def _scaled(rollout: Rollout, live: Mapping[ObjectKey, Manifest]) -> dict[Object
     return {
         key: rollout.resized[component]
         for key, body in live.items()
-        if key.kind == "Deployment" and _revision(body) == rollout.serving
+        if makes_pods(key.kind) and _revision(body) == rollout.serving
         for component in rollout.resized
         if component == _component(body) and rollout.resized[component] != body["spec"]["replicas"]
     }
@@ -115,9 +116,9 @@ def _component(body: Manifest) -> str:
 
 
 def _claims(body: Manifest) -> Iterator[str]:
-    """Names of the claim templates that the pods of a Deployment use."""
-    if body["kind"] == "Deployment":
-        for claim in body["spec"]["template"]["spec"].get("resourceClaims") or ():
+    """Names of the claim templates that the pods of an object use."""
+    for template in pod_templates(body):
+        for claim in template["spec"].get("resourceClaims") or ():
             yield claim.get("resourceClaimTemplateName", "")
 
 
@@ -130,4 +131,4 @@ def _still_needed(body: Manifest, rollout: Rollout, needed: frozenset[str]) -> b
 
 
 def _workloads_first(keys: tuple[ObjectKey, ...]) -> tuple[ObjectKey, ...]:
-    return tuple(sorted(keys, key=lambda key: (key.kind != "Deployment", key)))
+    return tuple(sorted(keys, key=lambda key: (not makes_pods(key.kind), key)))

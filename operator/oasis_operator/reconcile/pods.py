@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from oasis_operator.desired.metadata import COMPONENT_LABEL, REVISION_LABEL
+from oasis_operator.desired.workload import GROUP_LABEL
 from oasis_operator.topology.backoff import TOPOLOGY_AFFINITY_ERROR
 
 EX_CONFIG = 78
@@ -51,6 +52,8 @@ class PodView:
     """When it became ready, or stopped being so."""
     finished: bool = False
     """Its containers have ended for good; it takes no place on a node."""
+    group: str = ""
+    """What the pods of one engine on several nodes have in common; empty for one that is alone."""
 
     @classmethod
     def of(cls, body: Mapping[str, Any]) -> PodView:
@@ -72,6 +75,7 @@ class PodView:
             created=datetime.fromisoformat(created),
             ready_changed=datetime.fromisoformat(changed),
             finished=status.get("phase") in ("Succeeded", "Failed"),
+            group=labels.get(GROUP_LABEL, ""),
         )
 
 

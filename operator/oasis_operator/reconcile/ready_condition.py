@@ -4,14 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from oasis_operator.reconcile.conditions import (
-    DECODE_READY,
-    PREFILL_READY,
-    READY,
-    ROUTER_READY,
-    Draft,
-    all_ready,
-)
+from oasis_operator.reconcile.conditions import READY, ROUTER_READY, Draft, all_ready
 from oasis_operator.reconcile.observed import DeploymentView
 from oasis_operator.reconcile.pods import PodView
 
@@ -48,14 +41,14 @@ def ready_condition(parts: Iterable[Draft], as_before: bool) -> Draft:
 
     Args:
         parts: the conditions of the components.
-        as_before: it was Ready with this revision and has the engines that it had, so that those
+        as_before: it was Ready with this revision and has the pods that it had, so that those
             which are missing are being added.
     """
     missing = [part for part in parts if part.status != "True"]
     if not missing:
         return Draft(READY, "True", "Serving", "all pods serve this spec")
     worst = min(missing, key=lambda part: not part.alarming)
-    if as_before and {part.type for part in missing} <= {PREFILL_READY, DECODE_READY}:
+    if as_before:
         told = f"the pods that there were serve; {worst.type}: {worst.message}"
         return Draft(READY, "True", "AddingPods", told)
     return Draft(READY, "False", worst.reason, f"{worst.type}: {worst.message}")

@@ -26,8 +26,8 @@ def scaling_spec(od: OasisDeployment, scaling: Autoscaling) -> ScalingSpec:
     """
     ratio = scaling.ratio
     return ScalingSpec(
-        decode=_bounds(od.spec.decode, scaling.decode),
-        prefill=_bounds(od.spec.prefill, scaling.prefill) if od.spec.prefill else None,
+        decode=_bounds(od, od.spec.decode, scaling.decode),
+        prefill=_bounds(od, od.spec.prefill, scaling.prefill) if od.spec.prefill else None,
         slo=Slo(scaling.slo.ttft_milliseconds / 1000, scaling.slo.tpot_milliseconds / 1000),
         requests_per_decode_pod=od.spec.engine.max_num_seqs,
         gpu_budget=scaling.gpu_budget,
@@ -65,10 +65,11 @@ def within_bounds(replicas: Replicas, spec: ScalingSpec) -> Replicas:
     return {component: found[component] for component in replicas}
 
 
-def _bounds(role: Role, scaling: RoleScaling | None) -> Bounds:
+def _bounds(od: OasisDeployment, role: Role, scaling: RoleScaling | None) -> Bounds:
     if scaling is None:
         raise ValueError("spec.autoscaling has no bounds for a role of the spec")
-    return Bounds(scaling.min_replicas, scaling.max_replicas, gpus_of(role))
+    gpus = gpus_of(role, od.spec.engine.nodes)
+    return Bounds(scaling.min_replicas, scaling.max_replicas, gpus)
 
 
 def _fraction(share: str) -> Fraction:

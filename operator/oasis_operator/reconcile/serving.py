@@ -35,7 +35,7 @@ def served_by(rollout: Rollout, observed: Observed) -> str | None:
 
 
 def serves_as_before(
-    before: Status, rollout: Rollout, observed: Observed, roles: Iterable[Component]
+    before: Status, rollout: Rollout, observed: Observed, components: Iterable[Component]
 ) -> bool:
     """Whether a deployment that was Ready has the ready pods that it had, or all that it wants now.
 
@@ -45,12 +45,12 @@ def serves_as_before(
     """
     same = rollout.target == rollout.serving == before.revision == before.serving_revision
     was = any(item.type == READY and item.status == "True" for item in before.conditions or [])
-    return same and was and all(_has(before, observed, rollout.target, role) for role in roles)
+    return same and was and all(_has(before, observed, rollout.target, c) for c in components)
 
 
-def _has(before: Status, observed: Observed, revision: str, role: Component) -> bool:
-    view = observed.workload(revision, role)
-    had = role_status(before, role)
+def _has(before: Status, observed: Observed, revision: str, component: Component) -> bool:
+    view = observed.workload(revision, component)
+    had = role_status(before, component)
     if view is None or had is None:
         return False
     return view.ready >= max(1, min(view.wanted, had.ready_replicas))

@@ -14,6 +14,7 @@ from oasis_operator.desired.placement import Placements
 from oasis_operator.desired.roles import RolePlan, role_plans
 from oasis_operator.desired.rollout import Rollout
 from oasis_operator.desired.service import endpoint
+from oasis_operator.desired.workload import LEADER_WORKER_SET_API
 from oasis_operator.reconcile.conditions import NUMA_ALIGNED, READY, Draft, with_transitions
 from oasis_operator.reconcile.observed import DeploymentView, Observed
 from oasis_operator.reconcile.pause import with_pause
@@ -24,6 +25,8 @@ from oasis_operator.reconcile.rollout_condition import router_with_rollout, with
 from oasis_operator.reconcile.serving import served_by, serves_as_before
 from oasis_operator.reconcile.signal_conditions import hit_rate, serving_mode, signal_conditions
 from oasis_operator.signals.prometheus import NoSignals, Signals
+
+GROUPS_NOT_SERVED = "LeaderWorkerSetNotServed"
 
 
 def judge(
@@ -46,8 +49,8 @@ def judge(
         observed.pods_of(rollout.target, Component.ROUTER),
     )
     parts.append(router_with_rollout(router, rollout, served_by(rollout, observed)))
-    roles = [plan.component for plan in role_plans(od)]
-    as_before = serves_as_before(before, rollout, observed, roles)
+    components = [*(plan.component for plan in role_plans(od)), Component.ROUTER]
+    as_before = serves_as_before(before, rollout, observed, components)
     measured = [
         numa_with_placement(draft, placements) if draft.type == NUMA_ALIGNED else draft
         for draft in signal_conditions(od, signals)
@@ -68,7 +71,7 @@ def _role_condition(
     draft = role_condition(
         component,
         observed.workload(revision, component),
-        observed.pods_of(revision, component),
+        observed.members_of(revision, component),
         warnings,
         model_source(od.spec.model).told,
         now - timedelta(seconds=od.spec.updates.progress_deadline_seconds),
@@ -76,6 +79,15 @@ def _role_condition(
     draft = with_rollout(draft, component, rollout, plan.spec.replicas)
     draft = with_pause(draft, component, revision, observed, now)
     return with_placement(draft, placements[component])
+
+
+def no_groups(od: OasisDeployment) -> list[Draft]:
+    """The conditions in a cluster that cannot make engines on several nodes."""
+    return failed(
+        GROUPS_NOT_SERVED,
+        f"spec.engine.nodes is {od.spec.engine.nodes}, and the cluster does not serve "
+        f"{LEADER_WORKER_SET_API}: install LeaderWorkerSet, or set spec.engine.nodes to 1",
+    )
 
 
 def failed(reason: str, message: str) -> list[Draft]:

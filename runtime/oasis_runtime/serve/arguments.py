@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 
-from oasis_runtime.contract import DRAIN_MARGIN_SECONDS, EngineConfig, Role
+from oasis_runtime.contract import DRAIN_MARGIN_SECONDS, EngineConfig, NodesConfig, Role
 from oasis_runtime.serve.payload import PAYLOAD_KEY, EnginePayload
 
 SERVER_MODULE = "oasis_runtime.serve.server"
@@ -57,6 +57,7 @@ def server_arguments(payload: EnginePayload) -> list[str]:
         str(config.max_num_seqs),
         "--tensor-parallel-size",
         str(config.tensor_parallel_size),
+        *_node_arguments(config.nodes),
         "--block-size",
         str(config.tiers.block_tokens),
         # vLLM's own cache tensors are the host tier; the worker allocates the fast pool itself.
@@ -79,6 +80,19 @@ def server_arguments(payload: EnginePayload) -> list[str]:
     if config.role is not Role.PREFILL and config.prediction.method == "ngram":
         arguments += ["--speculative-config", json.dumps(_draft_config(config))]
     return [*arguments, *config.extra_args]
+
+
+def _node_arguments(nodes: NodesConfig) -> list[str]:
+    """vLLM's own way over nodes, without Ray: the processes meet at the leader's address."""
+    if nodes.count == 1:
+        return []
+    arguments = [
+        *("--distributed-executor-backend", "mp"),
+        *("--nnodes", str(nodes.count)),
+        *("--node-rank", str(nodes.rank)),
+        *("--master-addr", nodes.leader),
+    ]
+    return [*arguments, "--headless"] if nodes.rank else arguments
 
 
 def drain_seconds(config: EngineConfig) -> int:

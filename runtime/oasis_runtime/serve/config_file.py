@@ -18,8 +18,12 @@ from oasis_runtime.serve.settings_text import TextError, compose, value_of
 _MAX_BYTES = 256 << 10
 """A configuration has some hundred bytes."""
 
-TRANSFER_HOST_VARIABLE = "OASIS_TRANSFER_HOST"
-"""Overrides ``transfer.host``: a pod knows its address only when it runs."""
+VARIABLES = {
+    "OASIS_TRANSFER_HOST": ("transfer", "host"),
+    "OASIS_NODE_RANK": ("nodes", "rank"),
+    "OASIS_NODE_LEADER": ("nodes", "leader"),
+}
+"""What a pod knows only when it runs: a variable, and the setting that it overrides."""
 
 
 @dataclass(frozen=True)
@@ -65,11 +69,12 @@ def load_config(
         RefusalError: with one sentence for every problem found.
     """
     document = _Document.read(file) if file is not None else _Document("the command line", {}, None)
-    if host := environment.get(TRANSFER_HOST_VARIABLE):
-        overrides = [
-            Override(("transfer", "host"), host, f"the variable {TRANSFER_HOST_VARIABLE}"),
-            *overrides,
-        ]
+    of_the_pod = [
+        Override(path, environment[name], f"the variable {name}")
+        for name, path in VARIABLES.items()
+        if environment.get(name)
+    ]
+    overrides = [*of_the_pod, *overrides]
     values = document.values
     for override in overrides:
         values = _assigned(values, override)

@@ -4,10 +4,14 @@ What :func:`vllm.entrypoints.launchers.api_server.entry.main` does (vLLM 0.32), 
 of SIGTERM during the start; see :mod:`oasis_runtime.serve.termination`. The server's own handlers,
 which drain, take the place of ours right before it listens. A server that ends without a signal has
 lost its engine, and fails.
+
+Of an engine on several nodes only one process serves. The others (``--headless``) compute for it,
+and end with it.
 """
 
 from __future__ import annotations
 
+import argparse
 import sys
 from collections.abc import Sequence
 
@@ -37,6 +41,8 @@ def main(arguments: Sequence[str]) -> int:
     parsed = make_arg_parser(parser).parse_args(list(arguments))
     configure_logging_from_args(parsed)
     validate_parsed_serve_args(parsed)
+    if parsed.headless:
+        return _compute(parsed)
     decorate_logs("APIServer", skip_if_decorated=True)
 
     async def serve() -> None:
@@ -45,8 +51,19 @@ def main(arguments: Sequence[str]) -> int:
 
     loop = ServerLoop()
     uvloop.run(serve(), loop_factory=lambda: loop)
-    if loop.asked:
-        return 0
+    return 0 if loop.asked else _died()
+
+
+def _compute(parsed: argparse.Namespace) -> int:
+    """The ranks of this node, until a signal (``SystemExit``), or until one of them ends."""
+    from vllm.entrypoints.cli.serve import run_headless
+
+    parsed.api_server_count = 0
+    run_headless(parsed)
+    return _died()
+
+
+def _died() -> int:
     sys.stderr.write("oasis_runtime: the engine has died; the log above says of what\n")
     return EXIT_DIED
 

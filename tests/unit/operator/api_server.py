@@ -6,7 +6,7 @@ import copy
 from itertools import count
 
 from oasis_operator.cluster.errors import ApiError, ConflictError
-from oasis_operator.cluster.kinds import ResourceKind
+from oasis_operator.cluster.kinds import OPTIONAL_CHILDREN, ResourceKind
 from oasis_operator.desired.metadata import Manifest
 from oasis_operator.reconcile.observed import Identity, ObjectKey
 
@@ -29,6 +29,9 @@ class Server:
         live = {**copy.deepcopy(body), "metadata": {**fixed, **body["metadata"], **metadata}}
         self.objects[ObjectKey.of(live)] = live
         return live
+
+    async def served(self, kind: ResourceKind) -> bool:
+        return kind not in OPTIONAL_CHILDREN
 
     async def apply(self, kind: ResourceKind, body: Manifest, uid: str | None) -> Manifest:
         live = self.objects.get(ObjectKey(kind.kind, body["metadata"]["name"]))

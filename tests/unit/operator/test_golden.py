@@ -8,6 +8,7 @@ from tests.unit.operator.golden import FOLDER, Released, golden_files, made, rel
 
 GOLDEN = golden_files()
 EXAMPLES = {"demo.yaml", "single.yaml", "gpu.yaml", "gpu-claimed.yaml"}
+"""Of the first release."""
 RELEASED = tuple(released())
 
 

@@ -52,6 +52,18 @@ async def test_one_that_is_deleted_before_its_status_is_written_is_no_failure(
     assert caplog.records == []
 
 
+async def test_engines_on_several_nodes_are_not_made_where_nothing_makes_their_pods() -> None:
+    server = Server()
+    await passed(server, {"model": MODEL, "engine": {"tensorParallelSize": 4, "nodes": 2}})
+    (status,) = server.statuses
+    (ready,) = status["conditions"]
+    assert (ready["reason"], server.objects.keys()) == (
+        "LeaderWorkerSetNotServed",
+        {key for key in server.objects if key.kind == "Event"},
+    )
+    assert ready["message"].startswith("spec.engine.nodes is 2, and the cluster does not serve")
+
+
 async def test_its_status_is_meant_for_it_and_for_no_later_one_of_its_name() -> None:
     class Strict(Server):
         async def apply_status(self, kind: Any, body: Manifest) -> Manifest:

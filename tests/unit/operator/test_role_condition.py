@@ -189,8 +189,3 @@ def test_pods_that_are_added_do_not_end_ready_and_are_told() -> None:
 def test_without_the_pods_that_there_were_it_is_not_ready() -> None:
     found = ready_condition([STARTING, router_condition(ROUTER, [])], as_before=False)
     assert (found.status, found.reason) == ("False", "Starting")
-
-
-def test_a_router_that_is_not_ready_ends_ready_whatever_the_engines_do() -> None:
-    found = ready_condition([STARTING, router_condition(None, [])], as_before=True)
-    assert found.status == "False"

@@ -128,3 +128,34 @@ def test_vllms_own_parser_takes_the_arguments(role: Role) -> None:
     assert parsed.enforce_eager
     assert parsed.enable_chunked_prefill
     assert parsed.enable_prefix_caching
+
+
+def test_an_engine_on_one_node_says_nothing_of_nodes() -> None:
+    assert not {"--nnodes", "--headless"} & set(server_arguments(payload(tensor_parallel_size=2)))
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_of_an_engine_on_several_nodes_the_first_serves(rank: int) -> None:
+    nodes = {"count": 2, "rank": rank, "leader": "large-0.large"}
+    arguments = server_arguments(payload(tensor_parallel_size=4, nodes=nodes))
+    assert value(arguments, "--nnodes") == "2"
+    assert value(arguments, "--node-rank") == str(rank)
+    assert value(arguments, "--master-addr") == "large-0.large"
+    assert value(arguments, "--distributed-executor-backend") == "mp"
+    assert ("--headless" in arguments) == (rank > 0)
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"nodes": {"count": 2, "rank": 2}}, "nodes.rank must be under nodes.count"),
+        ({"nodes": {"count": 2}, "tensor_parallel_size": 3}, "must divide tensor_parallel_size"),
+        (
+            {"nodes": {"count": 2}, "tensor_parallel_size": 2, "role": "decode"},
+            "over 1 needs role both",
+        ),
+    ],
+)
+def test_nodes_that_make_no_engine_are_refused(settings: dict[str, Any], told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        EngineConfig(model="m", **settings)

@@ -50,6 +50,13 @@ def test_the_pods_address_overrides_the_file(tmp_path: Path) -> None:
     assert (config.transfer.host, config.transfer.port) == ("10.0.0.2", 9000)
 
 
+def test_a_pod_of_an_engine_on_several_nodes_knows_its_rank_and_its_leader(tmp_path: Path) -> None:
+    text = "model: m\ntensor_parallel_size: 4\nnodes: {count: 2}"
+    environment = {"OASIS_NODE_RANK": "1", "OASIS_NODE_LEADER": "large-0.large.team"}
+    nodes = load(tmp_path, text, environment=environment).nodes
+    assert (nodes.count, nodes.rank, nodes.leader) == (2, 1, "large-0.large.team")
+
+
 def test_set_overrides_the_environment(tmp_path: Path) -> None:
     override = parse_override("transfer.host=10.0.0.3")
     environment = {"OASIS_TRANSFER_HOST": "10.0.0.2"}

@@ -18,6 +18,7 @@ GO_PINS = [
     ("prometheus", "github.com/prometheus/prometheus", versions.prometheus_module()),
     ("helm", "helm.sh/helm/v3", f"v{versions.HELM}"),
     ("kwok", "sigs.k8s.io/kwok", f"v{versions.KWOK}"),
+    ("lws", "sigs.k8s.io/lws", f"v{versions.LWS}"),
 ]
 
 
