@@ -102,5 +102,10 @@ class OperatorMetrics:
         for reason in Reason:
             self.scale_decisions.labels(namespace, name, role, reason)
 
+    def scales_no_more(self, namespace: str, name: str) -> None:
+        """It is gone, or nobody decides about it: there is nothing to tell of any of its roles."""
+        for metric in (self.desired_replicas, self.scale_decisions):
+            metric.remove_by_labels({OF[0]: namespace, OF[1]: name})
+
     def wrote(self, kind: str, verb: str) -> None:
         self.writes.labels(kind, verb).inc()

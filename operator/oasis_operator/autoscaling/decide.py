@@ -19,7 +19,7 @@ from oasis_operator.autoscaling.measured import Fleet, RoleSignals
 from oasis_operator.autoscaling.missing import missing
 from oasis_operator.autoscaling.policy import Behaviour, Bounds, ScalingSpec
 from oasis_operator.autoscaling.reason import Reason
-from oasis_operator.autoscaling.recall import LEAST_RECALL, mean_recall
+from oasis_operator.autoscaling.recall import LEAST_RECALL, QUALITY_MEMORY_SECONDS, mean_recall
 from oasis_operator.autoscaling.trend import TREND_SECONDS
 from oasis_operator.autoscaling.window import stabilised, stepped, tolerated
 
@@ -107,8 +107,8 @@ def decide(fleet: Fleet, spec: ScalingSpec, history: History, now: float) -> Dec
             now,
             spec.behaviour,
         )
-    low = _low_quality_since(fleet, history, now)
-    after = History(prefill_history, decode_history, low, now)
+    low, seen = _low_quality(fleet, history, now)
+    after = History(prefill_history, decode_history, low, seen, now)
     return _together(fleet, spec, prefill, decode, after)
 
 
@@ -261,13 +261,14 @@ def _notices(fleet: Fleet, spec: ScalingSpec, history: History) -> Iterator[Noti
         )
 
 
-def _low_quality_since(fleet: Fleet, history: History, now: float) -> float | None:
-    recall = mean_recall(fleet.recall)
+def _low_quality(fleet: Fleet, history: History, now: float) -> tuple[float | None, float]:
+    """Since when answers have been poor, and when that was last measured."""
+    recall, since, seen = mean_recall(fleet.recall), history.low_quality_since, history.low_seen
     if recall is None:
-        return history.low_quality_since
+        return (since if now - seen < QUALITY_MEMORY_SECONDS else None), seen
     if recall >= LEAST_RECALL:
-        return None
-    return now if history.low_quality_since is None else history.low_quality_since
+        return None, seen
+    return (now if since is None else since), now
 
 
 def _current(fleet: Fleet) -> Pair:

@@ -51,5 +51,7 @@ class History:
     prefill: RoleHistory = field(default_factory=RoleHistory)
     decode: RoleHistory = field(default_factory=RoleHistory)
     low_quality_since: float | None = None
+    low_seen: float = 0.0
+    """When recall was last measured to be low."""
     at: float = 0.0
     """When the last decision was made."""

@@ -9,6 +9,8 @@ LEAST_RECALL = 0.9
 LEAST_AUDITS = 8
 """Audits that a mean is made of, at least. Each looks at one head of one layer, and heads differ
 more than good answers do from poor ones; any eight reach every quarter of the layers."""
+QUALITY_MEMORY_SECONDS = 3600.0
+"""Without so many audits for so long nothing is known any more of how good answers are."""
 
 
 def mean_recall(recall: Ratio) -> float | None:

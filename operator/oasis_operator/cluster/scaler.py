@@ -81,13 +81,15 @@ class Scaler:
         self._period = period_seconds
         self._now = now
         self._memories: dict[Key, _Memory] = {}
+        self._told: set[Key] = set()
+        """Those that metrics tell of."""
 
     def forget(self, key: Key) -> None:
         """The OasisDeployment is gone, or is not scaled any more."""
-        known = self._memories.pop(key, None)
-        if known is not None:
-            for component in known.replicas:
-                self._metrics.desired_replicas.remove(*key, component.value)
+        self._memories.pop(key, None)
+        if key in self._told:
+            self._told.remove(key)
+            self._metrics.scales_no_more(*key)
 
     async def scaled(self, key: Key, od: OasisDeployment, observed: Observed) -> Scaled:
         """The spec with the replicas that the load asks for. Never raises for want of data."""
@@ -101,6 +103,7 @@ class Scaler:
         spec, revision, now = scaling_spec(od, scaling), observed.selected(), self._now()
         known = self._known(key, od, revision)
         if known is None:
+            self._told.add(key)
             for component in replicas_of(od):
                 self._metrics.scales(*key, component.value)
         if revision is None:
@@ -139,7 +142,9 @@ class Scaler:
         """Another revision is another fleet, and another resource of the same name another one."""
         known = self._memories.get(key)
         if known is not None and (known.uid, known.revision) != (od.uid, revision):
-            self.forget(key)
+            del self._memories[key]
+            for component in known.replicas.keys() - replicas_of(od).keys():
+                self._metrics.desired_replicas.remove(*key, component.value)
             return None
         return known
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from pydantic import BaseModel
 
 from oasis_operator.desired.metadata import Component
+from oasis_operator.desired.roles import RolePlan
 from oasis_runtime.contract import EngineConfig
 
 SPEC_FIELDS = {
@@ -40,6 +41,11 @@ PASSED_ON = {
     Component.DECODE: "spec.decode.podTemplate",
 }
 """Where arguments of an engine's container are added."""
+OWN_POLICY = {
+    Component.PREFILL: "spec.prefill.numa.policy",
+    Component.DECODE: "spec.decode.numa.policy",
+}
+NONE_OWN: Mapping[str, str] = {}
 
 
 def _settings(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
@@ -60,12 +66,25 @@ _WORD = re.compile(
 )
 
 
-def spec_field(setting: str, component: Component) -> str:
-    """The field of the spec by which a setting of a role's engines is changed."""
-    return SPEC_FIELDS.get(setting) or PASSED_ON[component]
+def own_fields(role: RolePlan) -> dict[str, str]:
+    """Those of the settings that follow from another field, as the role says them itself."""
+    if role.spec.numa is None or role.spec.numa.policy is None:
+        return {}
+    return {"numa.policy": OWN_POLICY[role.component]}
 
 
-def in_spec_words(sentence: str, component: Component) -> str:
+def spec_field(setting: str, component: Component, own: Mapping[str, str] = NONE_OWN) -> str:
+    """The field of the spec by which a setting of a role's engines is changed.
+
+    Args:
+        setting: its name in engine.yaml.
+        component: the role.
+        own: what the role says itself.
+    """
+    return own.get(setting) or SPEC_FIELDS.get(setting) or PASSED_ON[component]
+
+
+def in_spec_words(sentence: str, component: Component, own: Mapping[str, str] = NONE_OWN) -> str:
     """What an engine of the role said, with fields of the spec for the settings that it names.
 
     A name that is a plain word, such as ``model`` or ``role``, may be meant as a word, and stays.
@@ -75,7 +94,7 @@ def in_spec_words(sentence: str, component: Component) -> str:
         name = found.group()
         if name not in SETTINGS or not ("." in name or "_" in name):
             return name
-        field = spec_field(name, component)
+        field = spec_field(name, component, own)
         return field if name in SPEC_FIELDS else f"{name} (an argument --set in {field})"
 
     return _WORD.sub(told, sentence)

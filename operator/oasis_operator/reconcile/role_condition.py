@@ -8,7 +8,7 @@ from datetime import datetime
 
 from oasis_operator.desired.metadata import Component
 from oasis_operator.desired.model import MODEL_MOUNT
-from oasis_operator.desired.spec_names import in_spec_words
+from oasis_operator.desired.spec_names import NONE_OWN, in_spec_words
 from oasis_operator.reconcile.conditions import DECODE_READY, PREFILL_READY, Draft, all_ready
 from oasis_operator.reconcile.observed import DeploymentView
 from oasis_operator.reconcile.pods import CONFIGURATION_REJECTED, PodView, Problem
@@ -24,6 +24,7 @@ def role_condition(
     warnings: Mapping[str, str],
     model: str,
     since: datetime,
+    own: Mapping[str, str] = NONE_OWN,
 ) -> Draft:
     """The condition of one role.
 
@@ -34,6 +35,7 @@ def role_condition(
         warnings: pod uid -> the kubelet's last complaint about starting it.
         model: where the spec says that the model is.
         since: pods that have not been ready from before then on are late.
+        own: settings that the role's section of the spec says itself, and by which field.
     """
     kind = CONDITION_TYPE[component]
     if view is None:
@@ -48,7 +50,7 @@ def role_condition(
     waiting = sorted((p for p in pods if not p.ready and not p.terminating), key=lambda p: p.name)
     for pod in waiting:
         if pod.problem is not None:
-            told = _in_users_words(pod.problem, component, model)
+            told = _in_users_words(pod.problem, component, model, own)
             return Draft(
                 kind, "False", pod.problem.reason, f"{count}; pod {pod.name}: {told}", True
             )
@@ -76,12 +78,14 @@ def role_condition(
     return Draft(kind, "False", "Starting", f"{count}; the others are starting")
 
 
-def _in_users_words(problem: Problem, component: Component, model: str) -> str:
+def _in_users_words(
+    problem: Problem, component: Component, model: str, own: Mapping[str, str]
+) -> str:
     """Inside the pod settings have other names, and the model another path, than the user wrote."""
     if problem.reason != CONFIGURATION_REJECTED:
         message = problem.message
     else:
-        message = in_spec_words(problem.message, component)
+        message = in_spec_words(problem.message, component, own)
     if MODEL_MOUNT in message:
         return f"{message} ({MODEL_MOUNT} is {model})"
     about = problem.reason == CONFIGURATION_REJECTED and re.search(r"\bmodel\b", problem.message)

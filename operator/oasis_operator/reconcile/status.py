@@ -14,6 +14,7 @@ from oasis_operator.desired.placement import Placements
 from oasis_operator.desired.roles import RolePlan, role_plans
 from oasis_operator.desired.rollout import Rollout
 from oasis_operator.desired.service import endpoint
+from oasis_operator.desired.spec_names import own_fields
 from oasis_operator.desired.workload import LEADER_WORKER_SET_API
 from oasis_operator.reconcile.conditions import NUMA_ALIGNED, READY, Draft, with_transitions
 from oasis_operator.reconcile.observed import DeploymentView, Observed
@@ -75,6 +76,7 @@ def _role_condition(
         warnings,
         model_source(od.spec.model).told,
         now - timedelta(seconds=od.spec.updates.progress_deadline_seconds),
+        own_fields(plan),
     )
     draft = with_rollout(draft, component, rollout, plan.spec.replicas)
     draft = with_pause(draft, component, revision, observed, now)

@@ -3,7 +3,15 @@ from __future__ import annotations
 import pytest
 
 from oasis_operator.desired.metadata import Component
-from oasis_operator.desired.spec_names import SETTINGS, SPEC_FIELDS, in_spec_words, spec_field
+from oasis_operator.desired.roles import role_plans
+from oasis_operator.desired.spec_names import (
+    SETTINGS,
+    SPEC_FIELDS,
+    in_spec_words,
+    own_fields,
+    spec_field,
+)
+from tests.unit.operator.make import deployment
 from tests.unit.operator.test_field_names import exists
 
 ROLES = (Component.PREFILL, Component.DECODE)
@@ -27,6 +35,16 @@ def test_settings_are_told_as_fields_and_words_stay_words() -> None:
         "the model has role both: set spec.kv.links.force=true, or (spec.topology.numa.policy) to "
         "none."
     )
+
+
+def test_what_a_role_says_itself_is_told_as_its_own_field() -> None:
+    od = deployment(decode={"numa": {"policy": "required"}}, prefill={"numa": {"mode": "dra"}})
+    prefill, decode = role_plans(od)
+    said = "set numa.policy to preferred"
+    told = in_spec_words(said, Component.DECODE, own_fields(decode))
+    assert told == "set spec.decode.numa.policy to preferred"
+    told = in_spec_words(said, Component.PREFILL, own_fields(prefill))
+    assert told == "set spec.topology.numa.policy to preferred"
 
 
 def test_a_setting_without_a_field_is_an_argument_of_the_roles_pods() -> None:

@@ -33,19 +33,21 @@ def status(
     ready: bool = True,
     before: Status | None = None,
     decodes: tuple[int, int] | None = None,
+    routers: tuple[int, int] | None = None,
     rollout: Rollout | None = None,
 ) -> Status:
-    """``decodes``: ready and wanted decode pods, where these are not as the others are."""
+    """``decodes``, ``routers``: ready and wanted pods, where these are not as the others are."""
     od = deployment()
     objects = built(od)
     live = {
         key: progressed(body, ready=ready, established=ready) if key.kind == "Deployment" else body
         for key, body in stored(objects).items()
     }
-    for key, body in live.items():
-        if decodes is not None and key.kind == "Deployment" and key.name.endswith("-decode"):
-            count, body["spec"]["replicas"] = decodes
-            body["status"] |= {"readyReplicas": count, "availableReplicas": count}
+    for component, given in (("decode", decodes), ("router", routers)):
+        for key, body in live.items():
+            if given is not None and key.kind == "Deployment" and key.name.endswith(component):
+                count, body["spec"]["replicas"] = given
+                body["status"] |= {"readyReplicas": count, "availableReplicas": count}
     observed = Observed(live)
     placed = by_kubelet(od)
     now = datetime.fromisoformat(NOW)
@@ -85,6 +87,13 @@ def test_scaling_up_stays_ready_with_the_pods_that_there_were() -> None:
     assert more.decode.ready == "1/2"
     again = status(TRAFFIC, before=more, decodes=(1, 2))
     assert condition(again, "Ready") == "True"
+
+
+def test_routers_that_are_added_do_not_end_ready_and_one_that_is_lost_does() -> None:
+    before = status(TRAFFIC)
+    assert condition(status(TRAFFIC, before=before, routers=(1, 2)), "Ready") == "True"
+    assert condition(status(TRAFFIC, before=before, routers=(0, 2)), "Ready") == "False"
+    assert condition(status(TRAFFIC, before=before, routers=(0, 1)), "Ready") == "False"
 
 
 def test_a_pod_that_is_lost_ends_ready_until_all_are_there() -> None:

@@ -218,6 +218,14 @@ def test_recall_of_a_few_audits_is_not_low() -> None:
     assert decide(poor, spec(), first.history, 600.0).notices == ()
 
 
+def test_recall_that_nobody_can_measure_any_more_is_not_low_for_ever() -> None:
+    poor, few = fleet(recall=Ratio(70.0, 100.0)), fleet(recall=Ratio(0.7, 1.0))
+    first = decide(poor, spec(), History(), 0.0)
+    later = decide(few, spec(), first.history, 1800.0)
+    assert [notice.reason for notice in later.notices] == ["LowRecall"]
+    assert decide(few, spec(), later.history, 3600.0).notices == ()
+
+
 def test_a_few_good_audits_do_not_end_that_recall_is_low() -> None:
     poor, few = fleet(recall=Ratio(70.0, 100.0)), fleet(recall=Ratio(1.0, 1.0))
     first = decide(few, spec(), decide(poor, spec(), History(), 0.0).history, 300.0)

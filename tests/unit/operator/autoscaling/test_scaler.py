@@ -150,6 +150,23 @@ async def test_metrics_name_what_was_decided_until_it_is_gone() -> None:
         assert registry.get_sample_value("oasis_scale_decisions_total", why) == 1
         found.scaler.forget(KEY)
         assert registry.get_sample_value("oasis_desired_replicas", labels) is None
+        assert registry.get_sample_value("oasis_scale_decisions_total", why) is None
+
+
+async def test_decisions_are_counted_on_when_another_revision_serves() -> None:
+    answers = Answers()
+    answers.running = 20.0
+    changed = deployment(
+        prefill=None, autoscaling=SCALING, engine={"maxNumSeqs": 14}, kv={"budgetTokens": 512}
+    )
+    async with world(answers) as found:
+        await found.replicas(observed())
+        await found.replicas(Observed(stored(built(changed))), changed)
+        why = {"oasiskv_namespace": "team", "oasiskv_deployment": "chat", "role": "decode"}
+        counted = found.metrics.registry.get_sample_value(
+            "oasis_scale_decisions_total", {**why, "reason": "Load"}
+        )
+        assert counted == 1
 
 
 async def test_without_the_field_nothing_is_asked_and_nothing_changes() -> None:
