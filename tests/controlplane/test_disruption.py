@@ -5,28 +5,10 @@ from __future__ import annotations
 import pytest
 
 from testbed import wait
-from testbed.problem import Problem
-from tests.controlplane.world import SECONDS, Manifest, World, fake, spec
+from tests.controlplane.evictions import evicted, until_evictable
+from tests.controlplane.world import SECONDS, World, fake, spec
 
 pytestmark = pytest.mark.usefixtures("operator")
-
-
-def evicted(world: World, pod: Manifest) -> bool:
-    """Asks as ``kubectl drain`` does; whether the API server agrees."""
-    name = pod["metadata"]["name"]
-    eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}}
-    path = f"/api/v1/namespaces/{world.namespace}/pods/{name}/eviction"
-    try:
-        world.plane.kubectl("create", "--raw", path, "-f", "-", manifest=eviction)
-    except Problem as refused:
-        if "disruption budget" not in str(refused):
-            raise
-        return False
-    return True
-
-
-def until_evictable(world: World, pod: Manifest) -> None:
-    wait.until(lambda: evicted(world, pod), "an eviction that is allowed", SECONDS)
 
 
 def test_the_second_decode_pod_is_evicted_only_when_the_first_is_replaced(world: World) -> None:
