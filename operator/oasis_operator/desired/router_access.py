@@ -7,8 +7,10 @@ from oasis_operator.desired.metadata import Component, Manifest, component_name,
 
 
 def service_account(od: OasisDeployment) -> Manifest:
+    """With its token in the pods: without it a router finds no engine."""
     name = component_name(od, Component.ROUTER)
-    return manifest(od, "v1", "ServiceAccount", name, Component.ROUTER)
+    account = manifest(od, "v1", "ServiceAccount", name, Component.ROUTER)
+    return account | {"automountServiceAccountToken": True}
 
 
 def role(od: OasisDeployment) -> Manifest:

@@ -18,3 +18,5 @@ def test_the_router_may_find_pods_in_its_namespace_and_nothing_else() -> None:
 def test_it_runs_as_that_account() -> None:
     router = named(built(deployment()), "Deployment", router_name(deployment()))
     assert router["spec"]["template"]["spec"]["serviceAccountName"] == "chat-router"
+    account = named(built(deployment()), "ServiceAccount", "chat-router")
+    assert account["automountServiceAccountToken"] is True

@@ -128,6 +128,11 @@ def test_vllms_own_parser_takes_the_arguments(role: Role) -> None:
     assert parsed.enforce_eager
     assert parsed.enable_chunked_prefill
     assert parsed.enable_prefix_caching
+    assert (parsed.nnodes, parsed.headless) == (1, False)
+    others = payload(tensor_parallel_size=4, nodes={"count": 2, "rank": 1, "leader": "large-0"})
+    parsed = parser.parse_args(server_arguments(others))
+    assert (parsed.nnodes, parsed.node_rank, parsed.master_addr) == (2, 1, "large-0")
+    assert parsed.headless
 
 
 def test_an_engine_on_one_node_says_nothing_of_nodes() -> None:
