@@ -34,6 +34,10 @@ OPERATOR_HEALTH_PORT = 8082
 ENGINE_CONFIG_PATH = "/etc/oasiskv/engine.yaml"
 """Where the operator mounts the engine's configuration inside a pod."""
 
+NODE_RANK_VARIABLE = "OASIS_NODE_RANK"
+NODE_LEADER_VARIABLE = "OASIS_NODE_LEADER"
+"""Which of an engine's nodes a pod is, and where the one with rank 0 is (:class:`NodesConfig`)."""
+
 LEASE_SECONDS = 30.0
 """A prefill engine keeps an export this long after the last heartbeat of its reader."""
 HEARTBEAT_SECONDS = 5.0

@@ -30,6 +30,8 @@ from oasis_operator.desired.security_context import (
 from oasis_runtime.contract import (
     ENGINE_CONFIG_PATH,
     HTTP_PORT,
+    NODE_LEADER_VARIABLE,
+    NODE_RANK_VARIABLE,
     TRANSFER_PORT,
 )
 
@@ -69,12 +71,12 @@ def worker_pod(
 ) -> Manifest:
     """As :func:`engine_pod`, the other pods of an engine on several nodes.
 
-    Nobody asks them anything: they have no API, and end when the one that answers is gone.
+    They have no API, and end when the one that answers has nothing more to do.
     """
     component = workers_of(role.component)
     spec = with_devices(_pod_spec(od, role, image, config_map=""), od, role, mode)
     engine, *others = spec["containers"]
-    of_a_server = ("startupProbe", "readinessProbe", "livenessProbe", "lifecycle")
+    of_a_server = ("startupProbe", "readinessProbe", "livenessProbe")
     worker = {key: value for key, value in engine.items() if key not in of_a_server}
     worker["ports"] = [port for port in engine["ports"] if port["name"] != "http"]
     template: Manifest = {
@@ -181,8 +183,8 @@ def _environment(od: OasisDeployment, source: list[Manifest]) -> list[Any]:
     if od.spec.engine.nodes > 1:
         # What they stand for the LeaderWorkerSet's controller puts before all others.
         env += [
-            {"name": "OASIS_NODE_RANK", "value": "$(LWS_WORKER_INDEX)"},
-            {"name": "OASIS_NODE_LEADER", "value": "$(LWS_LEADER_ADDRESS)"},
+            {"name": NODE_RANK_VARIABLE, "value": "$(LWS_WORKER_INDEX)"},
+            {"name": NODE_LEADER_VARIABLE, "value": "$(LWS_LEADER_ADDRESS)"},
         ]
     key = od.spec.security.api_key_secret
     if key is not None:

@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
-from oasis_runtime.contract import EngineConfig
+from oasis_runtime.contract import NODE_LEADER_VARIABLE, NODE_RANK_VARIABLE, EngineConfig
 from oasis_runtime.serve.refusal import RefusalError
 from oasis_runtime.serve.sentences import Location, dotted, sentence, shown_name
 from oasis_runtime.serve.settings_text import TextError, compose, value_of
@@ -20,8 +20,8 @@ _MAX_BYTES = 256 << 10
 
 VARIABLES = {
     "OASIS_TRANSFER_HOST": ("transfer", "host"),
-    "OASIS_NODE_RANK": ("nodes", "rank"),
-    "OASIS_NODE_LEADER": ("nodes", "leader"),
+    NODE_RANK_VARIABLE: ("nodes", "rank"),
+    NODE_LEADER_VARIABLE: ("nodes", "leader"),
 }
 """What a pod knows only when it runs: a variable, and the setting that it overrides."""
 

@@ -5,13 +5,16 @@ refuses what is new, so it must not come as long as a request may be on its way.
 pod that is ending, but only for requests that begin; one whose prompt is being prefilled has its
 decode engine chosen already, and comes when the prefill is done.
 
-Knows the engine by its metrics alone. Import-light: it starts on a machine that is busy.
+Of an engine on several nodes every pod waits so: the one that answers knows what there is to do,
+and it can do nothing without the others. Knows the engine by its metrics alone. Import-light: it
+starts on a machine that is busy.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import os
 import socket
 import sys
 import time
@@ -20,10 +23,18 @@ import urllib.request
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from oasis_runtime.contract import DRAIN_QUIET_SECONDS, DRAIN_SETTLE_SECONDS, Metric, Role
+from oasis_runtime.contract import (
+    DRAIN_QUIET_SECONDS,
+    DRAIN_SETTLE_SECONDS,
+    NODE_LEADER_VARIABLE,
+    NODE_RANK_VARIABLE,
+    Metric,
+    Role,
+)
 
 RUNNING = ("vllm:num_requests_running", "vllm:num_requests_waiting")
 ANSWERED = "vllm:request_success_total"
+LOCAL = "127.0.0.1"
 POLL_SECONDS = 0.5
 TIMEOUT_SECONDS = 2.0
 DEAD_SECONDS = 60.0
@@ -167,13 +178,29 @@ def addresses(name: str, port: int) -> list[str]:
     return sorted({str(item[4][0]) for item in found})
 
 
-def look(port: int, prefills: str | None) -> Seen:
-    """At the engine of this pod, and at the prefill engines behind a host name."""
+def serving_host(environment: Mapping[str, str]) -> str:
+    """Where the pod's engine answers: here, or on the node with rank 0."""
+    alone_or_first = environment.get(NODE_RANK_VARIABLE, "0") == "0"
+    return LOCAL if alone_or_first else environment.get(NODE_LEADER_VARIABLE, LOCAL)
+
+
+def look(port: int, prefills: str | None, host: str = LOCAL) -> Seen:
+    """At the engine that this pod is of, and at the prefill engines behind a host name."""
     try:
-        engine = read("127.0.0.1", port)
+        engine = None if _unknown(host, port) else read(host, port)
     except ConnectionRefusedError:
         return Seen(None, listening=False)
     return Seen(engine, () if prefills is None else _prefills(prefills, port))
+
+
+def _unknown(host: str, port: int) -> bool:
+    """Whether nobody can say where it is. Raises ConnectionRefusedError: there is no such host."""
+    try:
+        if addresses(host, port):
+            return False
+    except OSError:
+        return True
+    raise ConnectionRefusedError(host)
 
 
 def _prefills(name: str, port: int) -> list[Samples | None]:
@@ -200,8 +227,8 @@ def parsed(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def main(arguments: Sequence[str]) -> None:
-    begun, told = time.monotonic(), parsed(arguments)
-    drain(Drain(told.role, begun, told.limit), lambda: look(told.port, told.prefills))
+    begun, told, host = time.monotonic(), parsed(arguments), serving_host(os.environ)
+    drain(Drain(told.role, begun, told.limit), lambda: look(told.port, told.prefills, host))
 
 
 if __name__ == "__main__":

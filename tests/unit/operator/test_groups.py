@@ -64,14 +64,14 @@ def test_only_the_pod_that_answers_is_taken_for_an_engine() -> None:
     assert template(WORKER)["metadata"]["labels"][COMPONENT] == "decode-worker"
 
 
-def test_nobody_probes_scrapes_or_drains_the_others() -> None:
+def test_nobody_probes_or_scrapes_the_others_and_they_end_as_the_one_that_answers() -> None:
     server, worker = container(LEADER), container(WORKER)
     assert server.keys() - worker.keys() == {
         "startupProbe",
         "readinessProbe",
         "livenessProbe",
-        "lifecycle",
     }
+    assert worker["lifecycle"] == server["lifecycle"]
     assert [port["name"] for port in worker["ports"]] == ["transfer"]
     assert "annotations" not in template(WORKER)["metadata"]
 

@@ -23,6 +23,7 @@ from oasis_runtime.serve.drain import (
     look,
     main,
     parse,
+    serving_host,
 )
 
 LIMIT = 600.0
@@ -207,6 +208,28 @@ def test_a_port_that_refuses_is_told_from_one_that_is_slow() -> None:
     with engine("") as port:
         pass
     assert not look(port, None).listening
+
+
+def test_pods_of_an_engine_on_several_nodes_look_at_the_one_that_answers() -> None:
+    leader = {"OASIS_NODE_LEADER": "large-0.large.team"}
+    assert serving_host({**leader, "OASIS_NODE_RANK": "1"}) == "large-0.large.team"
+    assert serving_host({**leader, "OASIS_NODE_RANK": "0"}) == "127.0.0.1"
+    assert serving_host({}) == "127.0.0.1"
+    with engine(f"{RUNNING[0]} 1.0\n") as port:
+        assert not look(port, None, "localhost").idle
+
+
+@pytest.mark.parametrize(("answer", "gone"), [(socket.EAI_NONAME, True), (socket.EAI_AGAIN, False)])
+def test_an_engine_whose_name_is_gone_has_ended(
+    monkeypatch: pytest.MonkeyPatch, answer: int, gone: bool
+) -> None:
+    def resolve(*_: object, **__: object) -> None:
+        raise socket.gaierror(answer, "said the name server")
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolve)
+    seen = look(8000, None, "large-0.large.team")
+    assert seen.listening is not gone
+    assert not seen.idle
 
 
 def test_it_returns_at_once_where_no_engine_serves() -> None:
