@@ -15,9 +15,11 @@ from oasis_runtime.contract import ROUTER_PORT
 from tests.controlplane.fleet.api import Api
 from tests.controlplane.fleet.kubelet import Kubelet, Pod
 
-EVERY_SECONDS = 1.0
+EVERY_SECONDS = 0.5
 """Between two requests to one OasisDeployment, whether or not the first is answered."""
-TOKENS = 8
+TOKENS = 6
+"""Of an answer: with these it takes so long that each of three engines has two at any time, and one
+that ends without finishing them is found out."""
 ANSWER_SECONDS = 60.0
 
 

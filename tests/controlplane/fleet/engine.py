@@ -19,7 +19,7 @@ from oasis_runtime.contract import HTTP_PORT, Metric, Role
 from oasis_runtime.serve.drain import ANSWERED, POLL_SECONDS, RUNNING, Drain, Samples, Seen
 
 PREFILL_SECONDS = 0.1
-TOKEN_SECONDS = 0.05
+TOKEN_SECONDS = 0.5
 
 
 class Engine:
