@@ -31,6 +31,8 @@ class Module:
     programs: tuple[str, ...]
     ldflags: tuple[str, ...] = ()
     tags: str = ""
+    output: str = ""
+    """Name of the only program, where the folder of its package has another."""
     files: tuple[str, ...] = ()
     """What else of the first package's module lies beside the programs, as paths in its source."""
 
@@ -54,11 +56,7 @@ class Module:
         command = ["build", "-trimpath", "-ldflags", " ".join(("-s", "-w", *self.ldflags))]
         if self.tags:
             command += ["-tags", self.tags]
-        # A program is called as the folder of its package, unless it is the only one and says so.
-        last = self.packages[0].rpartition("/")[2]
-        only = self.programs[0] if len(self.programs) == 1 else last
-        file = only if last not in (only, ".") else ""
-        return [*command, "-o", f"{out}/{file}", *self.packages]
+        return [*command, "-o", f"{out}/{self.output}", *self.packages]
 
 
 def _set(variable: str, value: str) -> str:
@@ -131,6 +129,7 @@ MODULES: tuple[Module, ...] = (
         ("sigs.k8s.io/lws/cmd",),
         ("lws",),
         (_set("sigs.k8s.io/lws/pkg/version.GitVersion", f"v{versions.LWS}"),),
+        output="lws",
         files=("config/crd/bases/leaderworkerset.x-k8s.io_leaderworkersets.yaml",),
     ),
 )

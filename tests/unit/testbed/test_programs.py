@@ -32,6 +32,16 @@ def test_the_key_changes_with_the_flags_and_stays_without_a_change() -> None:
     assert module.key() == programs.module_of("kubelet").key() != changed.key()
 
 
+def test_go_gives_every_program_its_name() -> None:
+    for module in programs.MODULES:
+        *_, into, first = module.arguments(Path("/out"))[: -len(module.packages) + 1 or None]
+        folders = [package.rpartition("/")[2] for package in module.packages]
+        made = [module.output] if module.output else folders
+        # A package that is the folder of the module itself is called as that.
+        assert [module.name if name == "." else name for name in made] == list(module.programs)
+        assert (into, first) == (f"/out/{module.output}", module.packages[0])
+
+
 def test_kubebuilder_assets_are_taken_and_nothing_is_built(tmp_path: Path) -> None:
     etcd = executable(tmp_path, "etcd")
     found = programs.find(["etcd"], {"KUBEBUILDER_ASSETS": str(tmp_path), "PATH": ""})
