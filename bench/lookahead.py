@@ -9,8 +9,8 @@ a budget of 1,024. Figures are of all tasks together, by task where the name end
 ``miss_ratio_vs_lru``: pages that a token's own query selects and that are not in the fast tier by
 then, over those that are missed when each token loads what it selects and evicts the least recently
 selected. The pools are equal: two budgets and the local blocks (``tight``: one). Predictions:
-``ngram`` is the engine's default, ``previous`` its other method, ``draft`` a draft head that is
-right seven times in ten and else has the second best token.
+``ngram`` is the engine's default, ``ema`` and ``previous`` those without drafts, ``draft`` a draft
+head that is right seven times in ten and else has the second best token.
 
 ``agreement_*``: part of the tokens' own sets that the prediction has.
 
@@ -21,7 +21,9 @@ steps later; residency hit by length of answer, mass recall, and blocks per head
 little; ``pages`` of it are pages selected over those without. ``p5`` is the 5th percentile over
 tokens and heads.
 
-``plain`` is without the preference for the last set (``SelectFlag.KEEP``).
+``raw`` is without the mean of queries, which ``previous`` never has (with it, it is ``ema``);
+``plain`` is without the preference for the last set (``SelectFlag.KEEP``) besides. ``moved_rate``:
+pages that were loaded, over pages that were needed.
 """
 
 from __future__ import annotations
@@ -39,7 +41,7 @@ import numpy as np
 from bench import result
 from bench.plain.recording import Recording
 from bench.replays.arrival import arrival
-from bench.replays.bed import Plain, true_masses
+from bench.replays.bed import Make, Plain, true_masses
 from bench.replays.residency import (
     DRAFT_HIT_RATE,
     Residency,
@@ -50,11 +52,11 @@ from bench.replays.residency import (
 )
 from bench.replays.tasks import recordings
 from oasis_runtime.core.escalation import Escalation
+from oasis_runtime.core.smoothing import WEIGHT
 from oasis_runtime.kernels.contract import U8
 from oasis_runtime.kernels.cpu import CpuKernels
 
 LENGTHS = (2, 8, 25, 49, 119)
-VARIANTS = {"": CpuKernels, "_plain": Plain}
 Metrics = dict[str, float]
 
 
@@ -62,16 +64,35 @@ def misses(r: Recording) -> Metrics:
     """Counts of one task, to be added up over tasks, and recalls."""
     mass, found = true_masses(r), Metrics()
     for pool, budgets in (("", 2.0), ("_tight", 1.0)):
-        base = lru(r, mass, budgets)
-        found[f"needed_lru{pool}"], found[f"missed_lru{pool}"] = base.needed, base.missed
-        found["recall_lru"] = float(base.recall.mean())
-        for method, predicted in predictions(r).items():
-            for variant, make in VARIANTS.items():
-                ours = lookahead(r, mass, predicted, budgets, make)
-                found[f"needed_{method}{variant}{pool}"] = ours.needed
-                found[f"missed_{method}{variant}{pool}"] = ours.missed
-                found[f"recall_{method}{variant}"] = float(ours.recall.mean())
+        found |= counts("lru", pool, lru(r, mass, budgets))
+        queries = predictions(r)
+        for method, predicted in queries.items():
+            # The mean is the engine's: it is of the queries themselves.
+            newest = queries["previous"] if method == "ema" else predicted
+            for variant, make, weight in variants(method):
+                ours = lookahead(r, mass, newest, budgets, make, weight=weight)
+                found |= counts(f"{method}{variant}", pool, ours)
     return found
+
+
+def variants(method: str) -> Sequence[tuple[str, Make, float]]:
+    """Suffix, kernels and weight of the newest query: the engine's first."""
+    if method == "ema":
+        return [("", CpuKernels, WEIGHT)]
+    alone: list[tuple[str, Make, float]] = [("_plain", Plain, 1.0)]
+    if method == "previous":
+        return [("", CpuKernels, 1.0), *alone]
+    return [("", CpuKernels, WEIGHT), ("_raw", CpuKernels, 1.0), *alone]
+
+
+def counts(name: str, pool: str, found: Residency) -> Metrics:
+    return {
+        f"needed_{name}{pool}": found.needed,
+        f"missed_{name}{pool}": found.missed,
+        f"moved_{name}{pool}": found.moved,
+        f"recall_{name}": float(found.recall.mean()),
+        f"recall_p5_{name}": float(np.quantile(found.recall, 0.05)),
+    }
 
 
 def escalation(tasks: Sequence[Recording]) -> Metrics:
@@ -104,8 +125,8 @@ def escalation(tasks: Sequence[Recording]) -> Metrics:
 def arrivals(r: Recording) -> Metrics:
     mass, predicted = true_masses(r), predictions(r)["ngram"]
     found = Metrics()
-    for variant, make in VARIANTS.items():
-        a = arrival(r, mass, predicted, make)
+    for variant, make, weight in variants("ngram"):
+        a = arrival(r, mass, predicted, make, weight)
         found |= {f"arrival_hit_{n}{variant}": float(a.hit[n - 1]) for n in LENGTHS}
         found[f"arrival_recall{variant}"] = float(a.recall.mean())
         found[f"arrival_demand_blocks{variant}"] = a.demanded
@@ -130,10 +151,11 @@ def together(tasks: dict[str, Metrics]) -> Metrics:
         if name.startswith("missed_"):
             which = name.removeprefix("missed_")
             out[f"miss_rate_{which}"] = rate(which, mean)
+            out[f"moved_rate_{which}"] = mean[f"moved_{which}"] / mean[f"needed_{which}"]
             if not which.startswith("lru"):
                 tight = "_tight" if which.endswith("_tight") else ""
                 out[f"miss_ratio_vs_lru_{which}"] = rate(which, mean) / rate(f"lru{tight}", mean)
-        elif not name.startswith("needed_"):
+        elif not name.startswith(("needed_", "moved_")):
             out[name] = mean[name]
     out["miss_ratio_vs_lru"] = out["miss_ratio_vs_lru_ngram"]
     out["draft_hit_rate"] = DRAFT_HIT_RATE

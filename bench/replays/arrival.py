@@ -21,6 +21,7 @@ from oasis_runtime.contract import PrefetchConfig
 from oasis_runtime.core.admission import Admission, hot_pages
 from oasis_runtime.core.engine import SparseEngine
 from oasis_runtime.core.requests import StepRequest
+from oasis_runtime.core.smoothing import WEIGHT
 from oasis_runtime.kernels.contract import I32
 from oasis_runtime.kernels.cpu import CpuKernels
 
@@ -39,7 +40,10 @@ class Arrival:
     demanded: float
 
 
-def arrival(r: Recording, mass: F32, predicted: F32, make: Make = CpuKernels) -> Arrival:
+def arrival(
+    r: Recording, mass: F32, predicted: F32, make: Make = CpuKernels, weight: float = WEIGHT
+) -> Arrival:
+    """``weight``: of the newest query in the mean that selects."""
     owner = build(r, pool(1) * r.keys.shape[2])
     summarize(owner, r, 0, r.prompt)
     reader = build(r, pool(4) * r.keys.shape[2], make)
@@ -56,7 +60,9 @@ def arrival(r: Recording, mass: F32, predicted: F32, make: Make = CpuKernels) ->
     selection = choosing.requests.selection_of("r")
     assert selection is not None
 
-    engine = SparseEngine(reader.tables, reader.kernels, SELECTION, _PREFETCH)
+    engine = SparseEngine(
+        reader.tables, reader.kernels, SELECTION, _PREFETCH, query_weight=weight
+    )
     engine.prepare(prompt)
     Admission.of(owner.tables, prompt, selection).install(reader.tables, prompt)
     _land(engine, hot_pages(selection, BUDGET.sinks, len(prompt)))

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from bench.plain.recording import F32, Recording
 from bench.replays.bed import BUDGET, Bed, Make, build, pool, recall, summarize
+from oasis_runtime.core.smoothing import WEIGHT
 from oasis_runtime.kernels.contract import U8, Rows, SelectFlag
 from oasis_runtime.kernels.cpu import CpuKernels
 
@@ -21,11 +22,12 @@ Set = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Residency:
-    """Pages that the tokens of an answer needed and that were not in the fast tier; ``recall``:
-    [A, L, H], of what they attended to."""
+    """Pages that the tokens of an answer needed and that were not in the fast tier; ``moved``:
+    pages that were loaded after the first set; ``recall``: [A, L, H], of what they attended to."""
 
     needed: int
     missed: int
+    moved: int
     recall: F32
 
 
@@ -39,10 +41,19 @@ def predictions(r: Recording) -> Mapping[str, F32]:
 
     return {
         "previous": r.query,
+        "ema": smoothed(r.query),
         "ngram": where(r.hit >= 0, r.ngram, r.query),
         "draft": where(right, following, r.wrong),
         "wrong_draft": r.wrong,
     }
+
+
+def smoothed(queries: F32) -> F32:
+    """Exponential means of queries [A, L, H, G, D] over the tokens before, as the engine has."""
+    means = queries.copy()
+    for t in range(1, len(means)):
+        means[t] = means[t - 1] + WEIGHT * (queries[t] - means[t - 1])
+    return means
 
 
 class _Pool:
@@ -52,6 +63,7 @@ class _Pool:
         self._bed: Bed = build(r, pool(budgets) * r.keys.shape[2], make)
         self._recording = r
         self.tables = self._bed.tables
+        self._loaded = 0
         summarize(self._bed, r, 0, r.prompt)
 
     def append(self, t: int) -> None:
@@ -80,10 +92,16 @@ class _Pool:
             moves = np.empty((len(chosen.loads), 4), np.int32)
             moves[:, 0], moves[:, 1:] = layer, chosen.loads[:, :3]
             self._bed.kernels.copy(moves, np.zeros(1, np.int64))
+            self._loaded += len(moves)
             for head in range(g.heads):
                 count = t.count[lane, layer, head]
                 found[layer, head, t.selected[lane, layer, head, :count]] = True
         return found
+
+    @property
+    def loaded(self) -> int:
+        """Pages that selections have loaded so far."""
+        return self._loaded
 
     def own(self, query: F32, flags: int, length: int, step: int) -> Set:
         """What the token's own query selects, next to the set that was predicted for it."""
@@ -95,7 +113,7 @@ class _Pool:
 def lru(r: Recording, mass: F32, budgets: float) -> Residency:
     """Every token loads what its own query selects, when it selects it."""
     fast = _Pool(r, budgets, CpuKernels)
-    needed = missed = 0
+    needed = missed = first = 0
     recalls = []
     for t in range(len(r.query)):
         length = r.prompt + t
@@ -104,9 +122,11 @@ def lru(r: Recording, mass: F32, budgets: float) -> Residency:
         if t:  # the first loads everything, as an admission does
             needed += int(own.sum())
             missed += int((own & (before < 0)).sum())
+        else:
+            first = fast.loaded
         recalls.append(recall(mass[t], own, length + 1))
         fast.append(t)
-    return Residency(needed, missed, np.stack(recalls))
+    return Residency(needed, missed, fast.loaded - first, np.stack(recalls))
 
 
 def lookahead(
@@ -116,25 +136,30 @@ def lookahead(
     budgets: float,
     make: Make = CpuKernels,
     boost: U8 | None = None,
+    weight: float = WEIGHT,
 ) -> Residency:
     """Every token attends to what ``predicted`` selected for it one step before. ``boost``: [L, H],
-    times the budget that a head may select."""
+    times the budget that a head may select; ``weight``: of the newest query in the mean that
+    selects. What a token needs is what its own query selects in the place of the predicted one."""
     fast = _Pool(r, budgets, make)
     if boost is not None:
         fast.tables.boost[:] = boost
     needed = missed = 0
     recalls = []
     attended = fast.select(r.query[0], _LANE, SelectFlag.ADMISSION, r.prompt, 1)
+    first, mean, before = fast.loaded, r.query[0], r.query[0]
     for t in range(len(r.query)):
         length = r.prompt + t
         if t:
-            own = fast.own(r.query[t], SelectFlag.KEEP, length, t + 1)
+            query = before + np.float32(weight) * (r.query[t] - before)
+            own = fast.own(query, SelectFlag.KEEP, length, t + 1)
             needed += int(own.sum())
             missed += int((own & (fast.tables.slot_of < 0)).sum())
         recalls.append(recall(mass[t], attended, length + 1))
         fast.append(t)
-        attended = fast.select(predicted[t], _LANE, SelectFlag.KEEP, length + 1, t + 2)
-    return Residency(needed, missed, np.stack(recalls))
+        before, mean = mean, mean + np.float32(weight) * (predicted[t] - mean)
+        attended = fast.select(mean, _LANE, SelectFlag.KEEP, length + 1, t + 2)
+    return Residency(needed, missed, fast.loaded - first, np.stack(recalls))
 
 
 def agreement(r: Recording, predicted: F32) -> float:

@@ -87,6 +87,9 @@ class Metric(StrEnum):
     """Decode steps of requests, by label ``mode`` (sparse, dense)."""
     FALLBACKS = "oasis_fallbacks_total"
     """Requests that were served densely, by label ``reason``."""
+    DRAFTS_DROPPED = "oasis_drafts_dropped_total"
+    """Times that a request's drafting was stopped because its drafts did not pay, by label
+    ``method`` (draft, ngram)."""
     RESIDENT_BLOCKS_PER_HEAD = "oasis_resident_blocks_per_head"
     FAST_SLOTS = "oasis_fast_slots"
     """Slots of the fast tier by label ``state`` (used, total). A page stays until its slot is
@@ -169,6 +172,8 @@ class SelectionConfig(_Config):
     """``auto`` is dense while sparsity would not pay, ``sparse`` never falls back for length."""
     budget_tokens: Annotated[Int, Field(ge=64, le=131072)] = 2048
     """Tokens in top-K blocks per KV head, on top of the sinks and the local window."""
+    budget_grows_from: Annotated[Int, Field(ge=128, le=1 << 24)] | None = 32768
+    """Context in tokens from which on the budget grows with its square root; unset: never."""
     sink_tokens: Annotated[Int, Field(ge=0, le=1024)] = 64
     window_tokens: Annotated[Int, Field(ge=1, le=4096)] = 64
     escalate: bool = True
@@ -177,11 +182,24 @@ class SelectionConfig(_Config):
     """A request whose audited recall stays under this is decoded densely for a while; 0: never."""
 
 
+MOST_DRAFTS = 16
+"""Draft tokens of a request in one step."""
+
+
 class PredictionConfig(_Config):
     """Whose query selects the blocks of the next step."""
 
-    method: Literal["ngram", "previous"] = "ngram"
-    """``ngram`` rides a draft token as a second row; without a draft it is as ``previous``."""
+    method: Literal["auto", "draft", "ngram", "ema", "previous"] = "ngram"
+    """``draft`` and ``ngram`` ride draft tokens as more rows of a step, ``draft`` those of the
+    model's draft heads; without a draft they are as ``ema``, the mean of the last queries. ``auto``
+    is ``draft`` where there are heads, then ``ngram``, then ``ema``, as long as the drafts of a
+    request pay. ``previous`` is the last query alone."""
+    draft_tokens: Annotated[Int, Field(ge=1, le=MOST_DRAFTS)] = 1
+    """Most drafts of a request in one step."""
+    draft_heads: Literal["eagle", "eagle3", "mtp"] | None = None
+    """Kind of the heads. Those of ``mtp`` are part of the model."""
+    draft_model: Text | None = None
+    """Folder or hub name of EAGLE heads."""
     ngram_min: Annotated[Int, Field(ge=1, le=16)] = 2
     ngram_max: Annotated[Int, Field(ge=1, le=16)] = 4
 
@@ -189,6 +207,25 @@ class PredictionConfig(_Config):
     def _ordered(self) -> PredictionConfig:
         if self.ngram_min > self.ngram_max:
             raise ValueError("prediction.ngram_min must not exceed prediction.ngram_max")
+        return self
+
+    @model_validator(mode="after")
+    def _heads(self) -> PredictionConfig:
+        if self.method == "draft" and self.draft_heads is None:
+            raise ValueError(
+                "prediction.method draft needs prediction.draft_heads: eagle, eagle3 or mtp"
+            )
+        of_their_own = self.draft_heads in ("eagle", "eagle3")
+        if of_their_own and self.draft_model is None:
+            raise ValueError(
+                f"prediction.draft_heads {self.draft_heads} needs prediction.draft_model, "
+                "the folder of the heads"
+            )
+        if self.draft_model is not None and not of_their_own:
+            raise ValueError(
+                "prediction.draft_model is of EAGLE heads; set prediction.draft_heads to eagle or "
+                "eagle3, or leave it out"
+            )
         return self
 
 

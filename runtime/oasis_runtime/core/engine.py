@@ -15,13 +15,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+import numpy.typing as npt
 
 from oasis_runtime.contract import PrefetchConfig, SelectionConfig
 from oasis_runtime.core.cap import prefetch_cap
+from oasis_runtime.core.drafting import DraftMethod
 from oasis_runtime.core.escalation import FACTOR, Escalation
 from oasis_runtime.core.prefetch import Prefetcher
 from oasis_runtime.core.request_table import RequestTable
 from oasis_runtime.core.requests import StepRequest, Tracked
+from oasis_runtime.core.smoothing import WEIGHT, QueryMeans
 from oasis_runtime.core.statistics import FallbackReason, Statistics
 from oasis_runtime.core.tables import SlotState, Tables
 from oasis_runtime.kernels.contract import F32, I32, I64, U8, Kernels, Rows, SelectFlag
@@ -29,6 +32,10 @@ from oasis_runtime.kernels.contract import F32, I32, I64, U8, Kernels, Rows, Sel
 REST_STEPS = 16
 """A request that found the fast tier full stays dense so long, so that others that come and go do
 not make it load a set in one step and lose it in the next."""
+
+COMPARED_STEPS = 16
+"""In every so many steps the sets that were predicted are compared with those of the tokens' own
+queries, which costs a second selection."""
 
 _NO_MOVES: I32 = np.empty((0, 4), np.int32)
 
@@ -51,6 +58,10 @@ class Step:
     width: int
     budget: I32
     flags: U8
+    compare: U8 | None
+    """Flags of a selection that only compares, where the step has one."""
+    fresh: npt.NDArray[np.bool_] | None
+    """Of the selecting requests, those that have no queries yet; None where none is."""
     cap: int
 
 
@@ -83,10 +94,15 @@ class SparseEngine:
         selection: SelectionConfig,
         prefetch: PrefetchConfig,
         decodes: bool = True,
+        draft_methods: Sequence[DraftMethod] = (),
+        query_weight: float = WEIGHT,
     ) -> None:
         """``decodes``: False where a request's decode steps run in another engine; sets are then
-        chosen for that engine and nothing is kept resident."""
+        chosen for that engine and nothing is kept resident. ``draft_methods``: what the framework
+        can draft with, the best first, where the engine is to say which one pays.
+        ``query_weight``: of the newest query in the mean that selects."""
         self._decodes = decodes
+        self._draft_methods = draft_methods
         self.tables = tables
         self.kernels = kernels
         self.statistics = Statistics()
@@ -95,6 +111,7 @@ class SparseEngine:
         self._selection = selection
         self._prefetch_config = prefetch
         g = tables.geometry
+        self._queries = QueryMeans(len(tables.selected), g, query_weight)
         self._prefetcher = Prefetcher(kernels, g.layers, g.page_bytes, prefetch.threads)
         self._index = 0
         self._step: Step | None = None
@@ -173,7 +190,8 @@ class SparseEngine:
     def _demand(self, r: StepRequest, t: Tracked) -> int:
         """Slots a layer that the request may hold in this step and the next."""
         g = self.tables.geometry
-        return min(t.budget.most_blocks, g.blocks_for(r.length) + 1) * g.heads
+        most = t.budget.most_blocks(r.length)
+        return min(most, g.blocks_for(r.length) + 1) * g.heads
 
     def _prefills(self, r: StepRequest) -> bool:
         """More tokens than a window allows for: a prompt, or what a preempted request lost."""
@@ -296,12 +314,13 @@ class SparseEngine:
         attend_rows = select_rows = None
         width = cap = 0
         budget, flags = np.empty(0, np.int32), np.empty(0, np.uint8)
+        compare = fresh = None
         if sparse:
             attend_rows = self._rows(
                 batch, sparse, np.array([state[i].window for i in sparse], np.int32)
             )
             width = max(
-                FACTOR * state[i].budget.selected
+                FACTOR * state[i].budget.selected_at(batch[i].length)
                 + state[i].budget.sinks
                 + g.blocks_for(batch[i].length)
                 - state[i].window
@@ -310,19 +329,25 @@ class SparseEngine:
         if selecting:
             windows = [state[i].budget.window_start(batch[i].length) for i in selecting]
             select_rows = self._rows(batch, selecting, np.array(windows, np.int32))
-            budget = np.array([state[i].budget.selected for i in selecting], np.int32)
+            budget = np.array(
+                [state[i].budget.selected_at(batch[i].length) for i in selecting], np.int32
+            )
             room = g.slots - sum(self._demand(batch[i], state[i]) for i in selecting)
             self._escalate(int(budget.sum()), room)
             served = set(sparse)
             flags = np.array(
                 [
-                    SelectFlag.KEEP | (SelectFlag.COMPARE if batch[i].scheduled == 1 else 0)
+                    SelectFlag.KEEP
                     if i in served
                     else SelectFlag.ADMISSION | (0 if self._decodes else SelectFlag.CHOOSE_ONLY)
                     for i in selecting
                 ],
                 np.uint8,
             )
+            # What a peer chose came without the queries that it chose with.
+            new = [i not in served or state[i].chosen_at < 0 for i in selecting]
+            fresh = np.array(new) if any(new) else None
+            compare = self._comparing([i in served and batch[i].scheduled == 1 for i in selecting])
             fixed = self._prefetch_config.cap
             most = int(budget.max()) * g.block_bytes
             self.cap = fixed or prefetch_cap(
@@ -340,8 +365,17 @@ class SparseEngine:
             width=width,
             budget=budget,
             flags=flags,
+            compare=compare,
+            fresh=fresh,
             cap=cap,
         )
+
+    def _comparing(self, own: Sequence[bool]) -> U8 | None:
+        """``own``: requests whose query is that of the token which the last set was for."""
+        if self._index % COMPARED_STEPS or not any(own):
+            return None
+        flags = [SelectFlag.CHOOSE_ONLY | (SelectFlag.COMPARE if yes else 0) for yes in own]
+        return np.array(flags, np.uint8)
 
     def _mirrored_slots(self, batch: Sequence[StepRequest]) -> I64:
         """Host slots of the step's tokens whose blocks have resident pages: those of the sparse
@@ -374,6 +408,20 @@ class SparseEngine:
         if t is not None:
             t.hold.observe(recall, t.computed, self._selection.min_recall)
 
+    def verified(self, request_id: str, drafted: int, accepted: int) -> None:
+        """A step of the request had ``drafted`` drafts, of which so many were right."""
+        t = self.requests.get(request_id)
+        if t is None:
+            return
+        dropped = t.drafts.observe(drafted, accepted, t.computed, self._draft_methods)
+        if dropped is not None:
+            self.statistics.drafts_dropped[dropped] += 1
+
+    def draft_method(self, request_id: str) -> DraftMethod | None:
+        """What is to draft for the request's next step; None where nothing pays."""
+        t = self.requests.get(request_id)
+        return None if t is None else t.drafts.method(t.computed, self._draft_methods)
+
     # --------------------------------------------------------------------- layers
 
     def write(self, layer: int, key: F32, slots: I64) -> None:
@@ -405,10 +453,12 @@ class SparseEngine:
         """Choose the next step's blocks from the query [n, H, G, D] of the selecting requests."""
         step = self._current()
         assert step.select_rows is not None
+        if step.compare is not None:
+            self._compare(layer, step, step.select_rows, step.compare, query, softmax_scale)
         found = self.kernels.select(
             layer,
             step.select_rows,
-            query,
+            self._queries.blend(layer, step.select_rows.lanes, step.fresh, query),
             softmax_scale,
             step.budget,
             step.flags,
@@ -418,8 +468,6 @@ class SparseEngine:
         stats = self.statistics
         stats.selected += found.selected
         stats.resident += found.resident
-        stats.compared += found.compared
-        stats.agreed += found.agreed
         stats.starved += found.starved
         stats.capped += found.capped
         if len(found.loads):
@@ -432,6 +480,19 @@ class SparseEngine:
             pages = np.empty((len(mine), 3), np.int32)
             pages[:, 0], pages[:, 1:] = layer, mine[:, 1:]
             self._planned.wants.setdefault(request_id, []).append(pages)
+
+    def _compare(
+        self, layer: int, step: Step, rows: Rows, flags: U8, query: F32, softmax_scale: float
+    ) -> None:
+        """Count how much of the last sets these queries select, and change nothing."""
+        t, cap = self.tables, 0
+        selected, count = t.selected[rows.lanes, layer], t.count[rows.lanes, layer]
+        found = self.kernels.select(
+            layer, rows, query, softmax_scale, step.budget, flags, cap, step.index + 1
+        )
+        t.selected[rows.lanes, layer], t.count[rows.lanes, layer] = selected, count
+        self.statistics.compared += found.compared
+        self.statistics.agreed += found.agreed
 
     def want(self, request_id: str, pages: I32) -> None:
         """Ask for pages int32 [n, 3] of (layer, head, logical block) besides those selected."""

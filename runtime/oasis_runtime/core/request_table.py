@@ -113,7 +113,8 @@ class RequestTable(Mapping[str, Tracked]):
             selected, count = self._tables.selected[t.lane], self._tables.count[t.lane]
             width = min(parked.blocks.shape[2], selected.shape[2])
             selected[:, :, :width] = parked.blocks[:, :, :width]
-            count[:] = np.minimum(parked.count, min(width, t.budget.selected))
+            most = min(width, t.budget.selected_at(parked.length))
+            count[:] = np.minimum(parked.count, most)
             t.window = max(parked.window, t.budget.sinks)
             t.selection_length, t.chosen_at = parked.length, -1
         return t.lane is not None and t.selection_length > 0

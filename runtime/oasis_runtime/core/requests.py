@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from oasis_runtime.core.budget import Budget
+from oasis_runtime.core.drafting import DraftTrial
 from oasis_runtime.core.hold import RecallHold
 from oasis_runtime.kernels.contract import I32
 
@@ -86,4 +87,5 @@ class Tracked:
     landed: bool = False
     """Some of them came since the last step."""
     hold: RecallHold = field(default_factory=RecallHold)
+    drafts: DraftTrial = field(default_factory=DraftTrial)
     reasons: frozenset[str] = frozenset()

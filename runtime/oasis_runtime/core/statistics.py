@@ -6,6 +6,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
+from oasis_runtime.core.drafting import DraftMethod
+
 MODES = ("sparse", "dense")
 FallbackReason = Literal[
     "short_context", "mode", "low_recall", "fast_tier_full", "no_selection", "prefill_role"
@@ -38,6 +40,8 @@ class Statistics:
     """Request steps by mode."""
     fallbacks: Counter[FallbackReason] = field(default_factory=Counter)
     """Requests served densely, by reason, once a request and reason."""
+    drafts_dropped: Counter[DraftMethod] = field(default_factory=Counter)
+    """Times that a request's drafting was stopped, by what had drafted."""
     moved_bytes: Counter[tuple[str, str, str]] = field(default_factory=Counter)
     """Bytes by (source tier, target tier, reason)."""
     dense_transfer_bytes: int = 0

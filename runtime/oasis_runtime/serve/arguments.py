@@ -25,6 +25,8 @@ when it is told no (403), as it is unless ``extra_args`` has ``--enable-scale-ou
 QUIET_ENDPOINTS = ",".join((*PROBES, *RENDERERS))
 """Not in the access log: nobody did these."""
 
+_DRAFTING = ("auto", "draft", "ngram")
+"""Methods of prediction that have draft tokens."""
 _KERNEL_TOKENS = 32
 """vLLM's CPU attention kernel works on blocks of a multiple of this."""
 
@@ -39,6 +41,12 @@ def argument_problems(config: EngineConfig) -> list[str]:
         problems.append(
             f"tiers.block_tokens is {tokens} and vLLM's CPU kernel needs a multiple of "
             f"{_KERNEL_TOKENS}; set it to 32, 64 or 128"
+        )
+    drafts_with_heads = config.prediction.method in ("auto", "draft")
+    if drafts_with_heads and config.prediction.draft_heads and config.role is Role.DECODE:
+        problems.append(
+            "prediction.draft_heads does not go with role decode: the heads' keys and values of a "
+            "prompt stay with its prefill engine; leave it out or use role both"
         )
     return problems
 
@@ -77,7 +85,7 @@ def server_arguments(payload: EnginePayload) -> list[str]:
         "--disable-access-log-for-endpoints",
         QUIET_ENDPOINTS,
     ]
-    if config.role is not Role.PREFILL and config.prediction.method == "ngram":
+    if config.role is not Role.PREFILL and config.prediction.method in _DRAFTING:
         arguments += ["--speculative-config", json.dumps(_draft_config(config))]
     return [*arguments, *config.extra_args]
 
@@ -116,10 +124,18 @@ def _transfer_config(payload: EnginePayload) -> dict[str, object]:
 
 
 def _draft_config(config: EngineConfig) -> dict[str, object]:
-    """One draft token: its row in the forward pass is the prediction (DESIGN: prediction)."""
-    return {
-        "method": "ngram",
-        "num_speculative_tokens": 1,
-        "prompt_lookup_min": config.prediction.ngram_min,
-        "prompt_lookup_max": config.prediction.ngram_max,
+    """Draft tokens whose rows in the forward pass are the prediction (DESIGN: prediction)."""
+    p = config.prediction
+    look_up = {"prompt_lookup_min": p.ngram_min, "prompt_lookup_max": p.ngram_max}
+    common = {"num_speculative_tokens": p.draft_tokens}
+    if p.method == "ngram" or p.draft_heads is None:
+        return {"method": "ngram", **common, **look_up}
+    heads: dict[str, object] = {
+        "method": p.draft_heads,
+        **common,
+        # Otherwise vLLM plans a step before it knows what of the last one was accepted.
+        "disable_padded_drafter_batch": True,
     }
+    if p.draft_model is not None:
+        heads["model"] = p.draft_model
+    return heads

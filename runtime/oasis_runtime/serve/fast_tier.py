@@ -24,7 +24,7 @@ def fast_tier_problem(config: EngineConfig, shape: ModelShape | None) -> str | N
     heads = max(1, shape.kv_heads // config.tensor_parallel_size)
     page_bytes = shape.page_bytes(config.tiers.block_tokens)
     budget = Budget.of(config.selection, RequestOptions(), config.tiers.block_tokens)
-    pages = requests * budget.most_blocks * heads
+    pages = requests * budget.most_blocks(config.max_model_len or 0) * heads
     if slots_for(config.tiers.fast_bytes, shape.layers, page_bytes) >= pages:
         return None
     return (

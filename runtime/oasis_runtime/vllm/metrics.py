@@ -23,6 +23,7 @@ from vllm.distributed.kv_transfer.kv_connector.v1.metrics import (
 )
 
 from oasis_runtime.contract import Metric
+from oasis_runtime.core.drafting import DRAFT_METHODS
 from oasis_runtime.core.statistics import FALLBACK_REASONS, MODES, MOVES, Statistics
 from oasis_runtime.serve.payload import EnginePayload
 from oasis_runtime.vllm.options import engine_payload
@@ -63,6 +64,9 @@ SERIES: Mapping[Metric, Series] = {
     ),
     Metric.STEPS: Series(Counter, "Decode steps of requests.", ("mode",)),
     Metric.FALLBACKS: Series(Counter, "Requests served densely.", ("reason",)),
+    Metric.DRAFTS_DROPPED: Series(
+        Counter, "Times that a request's drafts did not pay and were stopped.", ("method",)
+    ),
     Metric.RESIDENT_BLOCKS_PER_HEAD: Series(
         Gauge, "Blocks in the fast tier, mean over layers and KV heads."
     ),
@@ -93,6 +97,7 @@ LABEL_VALUES: Mapping[Metric, tuple[tuple[str, ...], ...]] = {
     Metric.TIER_BYTES: (*MOVES, ("host", "remote", "admission"), ("host", "remote", "demand")),
     Metric.STEPS: tuple((mode,) for mode in MODES),
     Metric.FALLBACKS: tuple((reason,) for reason in FALLBACK_REASONS),
+    Metric.DRAFTS_DROPPED: tuple((method,) for method in DRAFT_METHODS),
     Metric.REFUSED_TRANSFERS: (("owner",), ("reader",), ("lost",)),
 }
 """All that the labels of a counter can be. They are published as 0 from the start: of a series
@@ -152,6 +157,7 @@ def engine_stats(stats: Statistics) -> dict[str, Any]:
     data: dict[str, Any] = {key(metric): value for metric, value in single.items() if value}
     data |= {key(Metric.STEPS, mode): n for mode, n in stats.steps.items() if n}
     data |= {key(Metric.FALLBACKS, reason): n for reason, n in stats.fallbacks.items()}
+    data |= {key(Metric.DRAFTS_DROPPED, method): n for method, n in stats.drafts_dropped.items()}
     data |= {key(Metric.TIER_BYTES, *move): n for move, n in stats.moved_bytes.items() if n}
     return data
 

@@ -14,10 +14,12 @@ from vllm.v1.worker.gpu_input_batch import InputBatch
 
 from oasis_runtime.contract import EngineConfig, RequestOptions, Role
 from oasis_runtime.core.budget import Budget, sparse_at_once
+from oasis_runtime.core.drafting import draft_methods
 from oasis_runtime.core.engine import SparseEngine, Step
 from oasis_runtime.core.escalation import FACTOR
 from oasis_runtime.core.geometry import Geometry, slots_for
 from oasis_runtime.core.requests import StepRequest
+from oasis_runtime.core.smoothing import WEIGHT
 from oasis_runtime.core.tables import Tables
 from oasis_runtime.kernels.cpu import CpuKernels
 from oasis_runtime.vllm.layout import PageLayout
@@ -124,8 +126,9 @@ def create(
         slots=slots,
     )
     budget = Budget.of(config.selection, RequestOptions(), block)
+    longest = vllm_config.model_config.max_model_len
     at_once = sparse_at_once(config, vllm_config.scheduler_config.max_num_seqs)
-    needed = at_once * budget.most_blocks * heads
+    needed = at_once * budget.most_blocks(longest) * heads
     if slots < needed:
         raise ValueError(
             f"tiers.fast_bytes holds {slots} pages a layer, {at_once} request(s) at this budget "
@@ -141,7 +144,7 @@ def create(
         np.array([t.data_ptr() for t in host], np.uint64),
         fast.view(torch.uint8).numpy().reshape(len(host), slots, page_bytes),
         lanes=lanes,
-        max_selected=budget.selected * (FACTOR if escalates else 1),
+        max_selected=budget.selected_at(longest) * (FACTOR if escalates else 1),
         elements=torch.cat([layout.keys, layout.values], dim=1).int().numpy(),
     )
     engine = SparseEngine(
@@ -150,5 +153,7 @@ def create(
         config.selection,
         config.prefetch,
         decodes=config.role is not Role.PREFILL,
+        draft_methods=draft_methods(config.prediction),
+        query_weight=1.0 if config.prediction.method == "previous" else WEIGHT,
     )
     return Session(config, engine, Tiers(host, fast), batch)

@@ -14,10 +14,12 @@ from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCache
 from vllm.v1.outputs import AsyncModelRunnerOutput, ModelRunnerOutput
 from vllm.v1.worker.cpu_worker import CPUWorker
 
+from oasis_runtime.contract import PredictionConfig
 from oasis_runtime.vllm import session as sessions
 from oasis_runtime.vllm.audit import Auditor
 from oasis_runtime.vllm.backend import OasisAttentionImpl, OasisMetadataBuilder
 from oasis_runtime.vllm.connector import OasisConnector
+from oasis_runtime.vllm.drafting import AutoDrafting, look_up
 from oasis_runtime.vllm.layout import probe
 from oasis_runtime.vllm.options import engine_payload
 from oasis_runtime.vllm.prefix import OasisAttentionSpec
@@ -57,7 +59,11 @@ class OasisCPUWorker(CPUWorker):
                 "kv_connector_extra_config; start the server with `python -m oasis_runtime serve`"
             )
         names = [n for group in kv_cache_config.kv_cache_groups for n in group.layer_names]
-        layers: dict[str, Any] = get_layers_from_vllm_config(self.vllm_config, Attention, names)
+        found: dict[str, Any] = get_layers_from_vllm_config(self.vllm_config, Attention, names)
+        # Draft heads have layers in the same cache. They stay vLLM's: dense, over the host tier.
+        modules = self.model_runner.get_model().modules()
+        own = {m.layer_name for m in modules if isinstance(m, Attention)}
+        layers = {name: layer for name, layer in found.items() if name in own}
         if self.vllm_config.speculative_config is not None:
             correct_expansion()
             runner = self.model_runner
@@ -83,6 +89,8 @@ class OasisCPUWorker(CPUWorker):
         for index, layer in enumerate(layers.values()):
             assert isinstance(layer.impl, OasisAttentionImpl)
             layer.impl.bind(session, index, auditor)
+        if payload.config.prediction.method == "auto" and self.vllm_config.speculative_config:
+            self._draft_by_what_pays(session, payload.config.prediction)
         connector = get_kv_transfer_group()
         assert isinstance(connector, OasisConnector)
         connector.bind(session, layout)
@@ -93,6 +101,15 @@ class OasisCPUWorker(CPUWorker):
             geometry.slots,
             geometry.slots * geometry.layers * geometry.page_bytes / 2**20,
         )
+
+    def _draft_by_what_pays(self, session: sessions.Session, prediction: PredictionConfig) -> None:
+        runner: Any = self.model_runner
+        heads = None if prediction.draft_heads is None else runner.propose_draft_token_ids
+        drafting = AutoDrafting(
+            session.engine, runner.input_batch, look_up(self.vllm_config, prediction), heads
+        )
+        # vLLM's worker makes its own runner, so that a subclass of it would never be used.
+        runner.propose_draft_token_ids = drafting.propose
 
     def execute_model(
         self, scheduler_output: SchedulerOutput

@@ -6,10 +6,11 @@ from dataclasses import dataclass
 
 import torch
 
+from oasis_runtime.contract import MOST_DRAFTS
 from oasis_runtime.core.engine import SparseEngine, Step
 from oasis_runtime.kernels.contract import F32, I64
 
-_FEW = 16
+_FEW = 1 + MOST_DRAFTS
 """Tokens of a request that a step which decodes computes at most, drafts among them."""
 
 

@@ -17,6 +17,7 @@ CONFIGS = st.builds(
     budget_tokens=st.integers(64, 131072),
     sink_tokens=st.integers(0, 1024),
     window_tokens=st.integers(1, 4096),
+    budget_grows_from=st.none() | st.integers(128, 1 << 20),
 )
 BLOCKS = st.sampled_from((16, 32, 64, 128))
 
@@ -28,7 +29,7 @@ def default(block: int = 32, **options: object) -> Budget:
 def test_the_default_budget_in_blocks() -> None:
     budget = default()
     assert (budget.selected, budget.sinks, budget.window_blocks) == (64, 2, 4)
-    assert budget.most_blocks == 70
+    assert budget.most_blocks(4096) == 70
 
 
 def test_a_request_overrides_mode_and_budget() -> None:
@@ -48,6 +49,28 @@ def test_auto_is_dense_up_to_twice_the_budget_and_what_is_local() -> None:
 def test_sparse_is_never_dense_for_length_and_dense_always() -> None:
     assert default(mode="sparse").dense_up_to == 0
     assert default(mode="dense").dense_up_to > 1 << 40
+
+
+def test_the_default_budget_is_one_and_a_half_times_as_large_at_twice_the_context() -> None:
+    found = [default().selected_at(tokens) for tokens in (4096, 32768, 65536, 131072)]
+    assert found == [64, 64, 90, 128]
+
+
+def test_a_budget_that_is_not_to_grow_does_not() -> None:
+    config = SelectionConfig(budget_grows_from=None)
+    assert Budget.of(config, RequestOptions(), 32).selected_at(1 << 24) == 64
+
+
+@given(CONFIGS, BLOCKS, st.integers(0, 1 << 22), st.integers(0, 1 << 20))
+@settings(deadline=None, suppress_health_check=SLOW)
+def test_a_budget_never_falls_with_the_context_and_makes_no_long_one_dense(
+    config: SelectionConfig, block: int, length: int, more: int
+) -> None:
+    budget = Budget.of(config, RequestOptions(), block)
+    selected = budget.selected_at(length)
+    assert budget.selected <= selected <= budget.selected_at(length + more)
+    if length > budget.short_up_to:
+        assert 2 * selected * block < length
 
 
 @given(CONFIGS, BLOCKS, st.integers(0, 1 << 20))

@@ -10,7 +10,7 @@ import pytest
 
 from oasis_runtime.contract import PrefetchConfig, RequestOptions, SelectionConfig
 from oasis_runtime.core.admission import hot_pages
-from oasis_runtime.core.engine import REST_STEPS
+from oasis_runtime.core.engine import COMPARED_STEPS, REST_STEPS
 from oasis_runtime.core.hold import FIRST_TOKENS, SAMPLES
 from oasis_runtime.core.requests import Selection
 from oasis_runtime.core.tables import SlotState
@@ -89,6 +89,23 @@ def test_a_request_may_ask_for_another_budget_up_to_what_a_lane_holds(world: Wor
     selection = world.engine.requests.selection_of("r")
     assert selection is not None
     assert (selection.count == SMALL.budget_tokens // BLOCK).all()
+
+
+def test_a_request_selects_more_as_its_context_grows() -> None:
+    """4 blocks up to 256 tokens, twice as many at four times as many tokens."""
+    growing = SMALL.model_copy(update={"budget_grows_from": 256})
+    world = World(100, selection=growing, host_blocks=70)
+    found = []
+    for prompt in (200, 576, 1024):
+        r = world.admit("r", prompt)
+        world.prefill(r)
+        selection = world.engine.requests.selection_of("r")
+        assert selection is not None
+        found.append(int(selection.count.max()))
+        world.decode(r)
+        world.release(r)
+    assert found == [4, 6, 8]
+    world.close()
 
 
 def test_an_engine_that_only_prefills_chooses_sets_but_keeps_nothing_resident() -> None:
@@ -556,15 +573,51 @@ def test_slots_of_pages_on_their_way_are_waited_for_when_no_others_are_left(
 # ------------------------------------------------------------------ prediction
 
 
-def test_agreement_is_counted_only_for_queries_of_the_token_itself(world: World) -> None:
+def test_agreement_is_sampled_and_only_of_queries_of_the_token_itself(world: World) -> None:
     r = world.admit("r", 400)
     world.prefill(r)
-    world.step({"r": 2})
+    for _ in range(COMPARED_STEPS):
+        world.step({"r": 2})
     assert world.engine.statistics.compared == 0
-    world.decode(r)
+    for _ in range(COMPARED_STEPS):
+        world.decode(r)
     pages = 4 * world.geometry.layers * world.geometry.heads
     assert world.engine.statistics.compared == pages
-    assert 0 <= world.engine.statistics.agreed <= pages
+    assert 0 < world.engine.statistics.agreed <= pages
+
+
+def test_a_comparison_changes_no_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    def attended() -> list[Attended]:
+        world = World(AMPLE)
+        r = world.admit("r", 400)
+        world.prefill(r)
+        found = [world.decode(r).attended for _ in range(2 * COMPARED_STEPS)]
+        compared.append(world.engine.statistics.compared)
+        world.close()
+        return found
+
+    compared: list[int] = []
+    sampled = attended()
+    monkeypatch.setattr("oasis_runtime.core.engine.COMPARED_STEPS", 1 << 30)
+    assert attended() == sampled
+    assert compared[0] > compared[1] == 0
+
+
+def test_a_request_in_the_lane_of_another_selects_as_if_that_had_never_been() -> None:
+    def sets(before: bool) -> list[Attended]:
+        world = World(AMPLE, lanes=1)
+        if before:
+            other = world.admit("another", 300)
+            world.prefill(other)
+            world.decode(other)
+            world.release(other)
+        r = world.admit("r", 400)
+        world.prefill(r)
+        found = [world.decode(r).attended for _ in range(5)]
+        world.close()
+        return found
+
+    assert sets(before=True) == sets(before=False)
 
 
 # ------------------------------------------------------------------ remote requests

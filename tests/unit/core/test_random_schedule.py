@@ -21,6 +21,7 @@ from tests.unit.core.world import BLOCK, SMALL, OutOfBlocksError, Request, World
 STEPS = 10_000
 AUTO = SMALL.model_copy(update={"mode": "auto"})
 ESCALATING = SMALL.model_copy(update={"escalate": True})
+GROWING = SMALL.model_copy(update={"budget_grows_from": 192})
 LONG = SMALL.model_copy(update={"window_tokens": 70, "sink_tokens": 40})
 
 
@@ -48,6 +49,7 @@ SETTINGS = {
     "few lanes": Setting(slots=100, lanes=2),
     "auto": Setting(slots=70, selection=AUTO),
     "long window": Setting(slots=80, selection=LONG),
+    "budget grows": Setting(slots=100, selection=GROWING),
     "small cap": Setting(slots=70, cap=0.1),
     "measured cap": Setting(slots=70, cap=None),
     "three threads": Setting(slots=50, threads=3),

@@ -10,7 +10,9 @@ from unittest.mock import patch
 import numpy as np
 import numpy.typing as npt
 
-from oasis_runtime.contract import PrefetchConfig, SelectionConfig
+from oasis_runtime.contract import PrefetchConfig, RequestOptions, SelectionConfig
+from oasis_runtime.core.budget import Budget
+from oasis_runtime.core.drafting import DraftMethod
 from oasis_runtime.core.engine import SparseEngine, Step
 from oasis_runtime.core.escalation import FACTOR
 from oasis_runtime.core.geometry import Geometry
@@ -86,6 +88,7 @@ class World:
         prefetch: PrefetchConfig = LATE,
         lanes: int = 8,
         decodes: bool = True,
+        draft_methods: Sequence[DraftMethod] = (),
     ) -> None:
         g = self.geometry = small_geometry(slots, host_blocks)
         rng = np.random.default_rng(0)
@@ -95,12 +98,15 @@ class World:
         self.fast = rng.standard_normal((g.layers, g.slots, 2, g.block, g.dim), np.float32)
         addresses = np.array([layer.ctypes.data for layer in self.host], np.uint64)
         pages = self.fast.view(np.uint8).reshape(g.layers, g.slots, g.page_bytes)
-        most = selection.budget_tokens // g.block * (FACTOR if selection.escalate else 1)
+        longest = Budget.of(selection, RequestOptions(), g.block).selected_at(host_blocks * g.block)
+        most = longest * (FACTOR if selection.escalate else 1)
         self.tables = Tables.create(g, addresses, pages, lanes, most)
         self.kernels = GatedKernels(self.tables)
         self.gate = self.kernels.gate
         with patch("oasis_runtime.core.engine.Prefetcher", GatedPrefetcher):
-            self.engine = SparseEngine(self.tables, self.kernels, selection, prefetch, decodes)
+            self.engine = SparseEngine(
+                self.tables, self.kernels, selection, prefetch, decodes, draft_methods
+            )
         self.escalates = selection.escalate
         self.requests: dict[str, Request] = {}
         self.free = list(range(g.host_blocks))
@@ -294,7 +300,8 @@ class World:
         sinks = list(range(min(budget.sinks, total)))
         window = list(range(max(chosen.window, len(sinks)), total))
         selection = chosen.blocks[layer, head, : chosen.count[layer, head]].tolist()
-        assert len(selection) <= budget.selected * (FACTOR if self.escalates else 1)
+        most = budget.selected_at(chosen.length)
+        assert len(selection) <= most * (FACTOR if self.escalates else 1)
         middle = list(blocks[len(sinks) : len(blocks) - len(window)])
         assert list(blocks) == [*sinks, *middle, *window]
         assert set(middle) <= set(selection)
