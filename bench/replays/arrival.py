@@ -60,9 +60,7 @@ def arrival(
     selection = choosing.requests.selection_of("r")
     assert selection is not None
 
-    engine = SparseEngine(
-        reader.tables, reader.kernels, SELECTION, _PREFETCH, query_weight=weight
-    )
+    engine = SparseEngine(reader.tables, reader.kernels, SELECTION, _PREFETCH, query_weight=weight)
     engine.prepare(prompt)
     Admission.of(owner.tables, prompt, selection).install(reader.tables, prompt)
     _land(engine, hot_pages(selection, BUDGET.sinks, len(prompt)))

@@ -108,6 +108,12 @@ FAST = Row(
             "KV heads that may select twice the budget, for their low audited recall.",
         ),
         Panel(
+            "Dropped drafts",
+            [Query(rate("oasis_drafts_dropped_total", DECODE, "method"), "{{method}}")],
+            "Times that a request's drafts were wrong too often to pay, by what had drafted.",
+            "ops",
+        ),
+        Panel(
             "Steps by mode",
             [Query(rate("oasis_request_steps_total", DECODE, "mode"), "{{mode}}")],
             "Decode steps of requests.",

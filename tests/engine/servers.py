@@ -138,17 +138,22 @@ class Server:
         wait_until(come, seconds, what)
         return seen
 
-    def cpu_seconds(self) -> float:
-        """CPU time that the server's living processes have used."""
+    def processes(self) -> Iterator[tuple[Path, list[str]]]:
+        """Folder in /proc of each of the server's living processes, and the fields of its ``stat``
+        from the third on."""
         assert self._process is not None
-        group, total = self._process.pid, 0
+        group = self._process.pid
         for stat in Path("/proc").glob("[0-9]*/stat"):
             try:
                 fields = stat.read_text().rpartition(")")[2].split()
             except FileNotFoundError:  # ended meanwhile
                 continue
             if int(fields[2]) == group:
-                total += int(fields[11]) + int(fields[12])
+                yield stat.parent, fields
+
+    def cpu_seconds(self) -> float:
+        """CPU time that the server's living processes have used."""
+        total = sum(int(fields[11]) + int(fields[12]) for _, fields in self.processes())
         return total / os.sysconf("SC_CLK_TCK")
 
 

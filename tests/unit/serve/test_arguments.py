@@ -8,7 +8,13 @@ from typing import Any
 
 import pytest
 
-from oasis_runtime.contract import DRAIN_MARGIN_SECONDS, EngineConfig, Role, TransferConfig
+from oasis_runtime.contract import (
+    DRAIN_MARGIN_SECONDS,
+    EngineConfig,
+    PredictionConfig,
+    Role,
+    TransferConfig,
+)
 from oasis_runtime.serve.arguments import argument_problems, drain_seconds, server_arguments
 from oasis_runtime.serve.payload import PAYLOAD_KEY, EnginePayload
 from tests.unit.serve.payloads import payload
@@ -84,8 +90,65 @@ def test_ngram_prediction_rides_one_draft_token() -> None:
     }
 
 
+HEADS = {"draft_heads": "eagle", "draft_model": "/heads", "draft_tokens": 3}
+
+
+@pytest.mark.parametrize("method", ["draft", "auto"])
+def test_draft_heads_are_vllms_and_wait_for_what_was_accepted(method: str) -> None:
+    arguments = server_arguments(payload(prediction={"method": method, **HEADS}))
+    assert json.loads(value(arguments, "--speculative-config")) == {
+        "method": "eagle",
+        "model": "/heads",
+        "num_speculative_tokens": 3,
+        "disable_padded_drafter_batch": True,
+    }
+
+
+def test_heads_that_are_part_of_the_model_have_no_folder() -> None:
+    arguments = server_arguments(payload(prediction={"method": "draft", "draft_heads": "mtp"}))
+    sent = json.loads(value(arguments, "--speculative-config"))
+    assert (sent["method"], "model" in sent) == ("mtp", False)
+
+
+def test_without_heads_auto_drafts_by_ngrams() -> None:
+    arguments = server_arguments(payload(prediction={"method": "auto"}))
+    assert json.loads(value(arguments, "--speculative-config"))["method"] == "ngram"
+
+
 @pytest.mark.parametrize(
-    "settings", [{"role": "prefill"}, {"prediction": {"method": "previous"}}], ids=str
+    ("role", "method", "count"),
+    [("decode", "draft", 1), ("decode", "auto", 1), ("decode", "ngram", 0), ("both", "draft", 0)],
+)
+def test_heads_do_not_go_with_prompts_of_a_peer(role: str, method: str, count: int) -> None:
+    config = payload(role=role, prediction={"method": method, **HEADS}).config
+    assert len(argument_problems(config)) == count
+
+
+@pytest.mark.parametrize(
+    ("prediction", "sentence"),
+    [
+        ({"method": "draft"}, "method draft needs prediction.draft_heads"),
+        ({"draft_heads": "eagle"}, "draft_heads eagle needs prediction.draft_model"),
+        ({"draft_heads": "mtp", "draft_model": "/x"}, "draft_model is of EAGLE heads"),
+        ({"draft_model": "/x"}, "draft_model is of EAGLE heads"),
+        ({"draft_tokens": 17}, "less than or equal to 16"),
+    ],
+)
+def test_settings_of_drafts_that_do_not_go_together_are_refused(
+    prediction: dict[str, Any], sentence: str
+) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        PredictionConfig.model_validate(prediction)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"role": "prefill"},
+        {"prediction": {"method": "ema"}},
+        {"prediction": {"method": "previous"}},
+    ],
+    ids=str,
 )
 def test_nothing_is_drafted_where_nothing_is_predicted(settings: dict[str, Any]) -> None:
     assert "--speculative-config" not in server_arguments(payload(**settings))

@@ -1,0 +1,244 @@
+"""Whether a server that is used for long grows: threads, descriptors, memory, slots.
+
+    python bench/soak.py [--model FOLDER] [--minutes 20]
+
+One real server (``python -m oasis_runtime serve``) answers clients that ask without pause: prompts
+of 16 to 3,000 tokens, many with a common beginning, answers of up to 128, all modes, some smaller
+budgets, greedy and sampled, two samples at once; one client in five goes away before its answer
+ends. Their context is more than the host tier holds, so that requests are preempted and cached
+blocks are given out again.
+
+Twenty times the clients rest, and what the server holds without a request is noted.
+``*_growth`` is what it holds at the last rest less at the fifth, when the tiers have been touched;
+``memory_mb_growth_per_hour`` is the slope of the rests from there on. ``failed`` requests got
+another answer than 200, or one of another length than they asked for.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import statistics
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import httpx
+
+from bench import result
+from oasis_runtime.contract import (
+    EngineConfig,
+    LinkConfig,
+    Metric,
+    PredictionConfig,
+    SelectionConfig,
+    TierConfig,
+)
+from tests.engine.inprocess.asks import Tokens
+from tests.engine.metrics import Metrics
+from tests.engine.prompts import Prose
+from tests.engine.servers import NAME, Server, free_port
+
+CLIENTS = 6
+RESTS = 20
+SETTLED = 4
+"""Rests before the one that growth is counted from."""
+REST_SECONDS = 120.0
+PASSAGES = 40
+
+
+@dataclass(frozen=True)
+class Held:
+    """What a server without requests holds."""
+
+    threads: int
+    descriptors: int
+    memory_mb: float
+    cache_share: float
+    """Of the host tier's blocks that belong to a request."""
+
+    @staticmethod
+    def by(server: Server) -> Held:
+        threads = descriptors = pages = 0
+        for folder, fields in server.processes():
+            threads += int(fields[17])
+            pages += int(fields[21])
+            descriptors += len(list((folder / "fd").iterdir()))
+        memory = pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+        share = server.metrics().value("vllm:kv_cache_usage_perc")
+        return Held(threads, descriptors, memory, share)
+
+
+class Client:
+    """Asks what its random numbers say until it is told to stop."""
+
+    def __init__(self, server: Server, prose: Prose, seed: int) -> None:
+        self._server = server
+        self._prose = prose
+        self._random = random.Random(seed)
+        self.counts: Counter[str] = Counter()
+
+    def run(self, until: float) -> None:
+        while time.monotonic() < until:
+            try:
+                self._ask()
+            except (AssertionError, httpx.HTTPError, KeyError) as error:
+                self.counts["failed"] += 1
+                print(f"failed: {error!r}", flush=True)
+
+    def _ask(self) -> None:
+        r = self._random
+        prompt, tokens = self._prompt(), r.randint(1, 128)
+        fields: dict[str, Any] = {}
+        options: dict[str, Any] = {}
+        if r.random() < 0.6:
+            options["mode"] = r.choice(["sparse", "sparse", "auto", "dense"])
+        if r.random() < 0.3:
+            options["budget_tokens"] = r.choice([64, 256])
+        if options:
+            fields["vllm_xargs"] = {"oasis": options}
+        if r.random() < 0.3:
+            fields |= {"temperature": 0.8, "top_k": 20, "seed": r.randrange(1 << 20)}
+        self.counts["requests"] += 1
+        if r.random() < 0.2:
+            self._leave(prompt, tokens, fields)
+        else:
+            self._stay(prompt, tokens, fields, samples=2 if r.random() < 0.1 else 1)
+
+    def _prompt(self) -> Tokens:
+        r = self._random
+        length = int(16 * (3000 / 16) ** r.random())
+        start = self._prose.passage(r.randrange(PASSAGES), length)
+        own = self._prose.passage(PASSAGES + r.randrange(20), r.randint(1, 64))
+        return (*start, *own)
+
+    def _leave(self, prompt: Tokens, tokens: int, fields: dict[str, Any]) -> None:
+        patience = self._random.randint(0, tokens)
+        with self._server.streamed(prompt, tokens, **fields) as answer:
+            for count, _ in enumerate(answer):
+                if count >= patience:
+                    self.counts["left"] += 1
+                    return
+
+    def _stay(self, prompt: Tokens, tokens: int, fields: dict[str, Any], samples: int) -> None:
+        body = {
+            "prompt": list(prompt),
+            "max_tokens": tokens,
+            "temperature": 0,
+            "ignore_eos": True,
+            "return_token_ids": True,
+            "n": samples if "seed" in fields else 1,
+            **fields,
+        }
+        response = self._server.post(body)
+        assert response.status_code == 200, response.text
+        for choice in response.json()["choices"]:
+            assert len(choice["token_ids"]) == tokens, (len(choice["token_ids"]), tokens)
+            self.counts["tokens"] += tokens
+
+
+def config(model: Path) -> EngineConfig:
+    return EngineConfig(
+        model=str(model),
+        served_model_name=NAME,
+        dtype="bfloat16",
+        max_model_len=4096,
+        max_num_seqs=4,
+        port=free_port(),
+        tiers=TierConfig(host_bytes=224 << 20, fast_bytes=96 << 20),
+        selection=SelectionConfig(budget_tokens=512),
+        prediction=PredictionConfig(method="auto", draft_tokens=2),
+        links=LinkConfig(force=True),
+    )
+
+
+def rest(server: Server) -> Held:
+    """Raises AssertionError when requests are still there long after their clients have gone."""
+    server.wait_for(_without_requests, REST_SECONDS, "requests without clients")
+    return Held.by(server)
+
+
+def _without_requests(metrics: Metrics) -> bool:
+    names = ("vllm:num_requests_running", "vllm:num_requests_waiting", "vllm:kv_cache_usage_perc")
+    return not any(metrics.value(name) for name in names)
+
+
+def soak(server: Server, prose: Prose, seconds: float) -> tuple[list[Held], Counter[str]]:
+    clients = [Client(server, prose, seed) for seed in range(CLIENTS)]
+    held = []
+    for number in range(RESTS):
+        until = time.monotonic() + seconds / RESTS
+        threads = [threading.Thread(target=client.run, args=(until,)) for client in clients]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        held.append(rest(server))
+        print(f"rest {number + 1} of {RESTS}: {held[-1]}", flush=True)
+    return held, sum((client.counts for client in clients), Counter())
+
+
+def metrics(held: Sequence[Held], counts: Counter[str], counted: Metrics) -> dict[str, float]:
+    first, last = held[SETTLED], held[-1]
+    fallbacks = (
+        counted.value(Metric.FALLBACKS, reason=r) for r in ("fast_tier_full", "low_recall")
+    )
+    return {
+        "requests": counts["requests"],
+        "requests_left": counts["left"],
+        "failed": counts["failed"],
+        "preemptions": counted.value("vllm:num_preemptions_total"),
+        "steps_sparse": counted.value(Metric.STEPS, mode="sparse"),
+        "steps_dense": counted.value(Metric.STEPS, mode="dense"),
+        "fallbacks": sum(fallbacks),
+        "drafts_dropped": counted.value(Metric.DRAFTS_DROPPED),
+        "threads": last.threads,
+        "threads_growth": last.threads - first.threads,
+        "descriptors": last.descriptors,
+        "descriptors_growth": last.descriptors - first.descriptors,
+        "memory_mb": last.memory_mb,
+        "memory_mb_growth": last.memory_mb - first.memory_mb,
+        "cache_share_at_rest": max(h.cache_share for h in held),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--model", type=Path, default=os.environ.get("OASISKV_MODEL"))
+    parser.add_argument("--minutes", type=float, default=20)
+    parsed = parser.parse_args()
+    if parsed.model is None:
+        parser.error("no model given; pass --model FOLDER or set OASISKV_MODEL")
+    with tempfile.TemporaryDirectory() as folder:
+        server = Server(config(parsed.model), Path(folder))
+        server.start()
+        try:
+            server.wait_until_healthy()
+            start = time.monotonic()
+            held, counts = soak(server, Prose.of(parsed.model), 60 * parsed.minutes)
+            hours = (time.monotonic() - start) / 3600
+            counted = server.metrics()
+        finally:
+            server.stop()
+    settled = [h.memory_mb for h in held[SETTLED:]]
+    slope = statistics.linear_regression(range(len(settled)), settled).slope * RESTS / hours
+    found = metrics(held, counts, counted) | {
+        "minutes": 60 * hours,
+        "memory_mb_growth_per_hour": slope,
+    }
+    for name, value in sorted(found.items()):
+        print(f"{name:26}{value:12.2f}")
+    print(f"wrote {result.write('soak', found)}")
+
+
+if __name__ == "__main__":
+    main()
