@@ -8,8 +8,8 @@ budgets, greedy and sampled, two samples at once; one client in five goes away b
 ends. Their context is more than the host tier holds, so that requests are preempted and cached
 blocks are given out again.
 
-Twenty times the clients rest, and what the server holds without a request is noted.
-``*_growth`` is what it holds at the last rest less at the fifth, when the tiers have been touched;
+Ten times the clients rest, and what the server holds without a request is noted.
+``*_growth`` is what it holds at the last rest less at the third, when the tiers have been touched;
 ``memory_mb_growth_per_hour`` is the slope of the rests from there on. ``failed`` requests got
 another answer than 200, or one of another length than they asked for.
 """
@@ -49,8 +49,8 @@ from tests.engine.prompts import Prose
 from tests.engine.servers import NAME, Server, free_port
 
 CLIENTS = 6
-RESTS = 20
-SETTLED = 4
+RESTS = 10
+SETTLED = 2
 """Rests before the one that growth is counted from."""
 REST_SECONDS = 120.0
 PASSAGES = 40
@@ -88,7 +88,7 @@ class Client:
         self.counts: Counter[str] = Counter()
 
     def run(self, until: float) -> None:
-        while time.monotonic() < until:
+        while time.monotonic() < until and self._server.alive:
             try:
                 self._ask()
             except (AssertionError, httpx.HTTPError, KeyError) as error:
@@ -182,6 +182,8 @@ def soak(server: Server, prose: Prose, seconds: float) -> tuple[list[Held], Coun
             thread.start()
         for thread in threads:
             thread.join()
+        if not server.alive:
+            raise RuntimeError(f"the server died:\n{server.log()}")
         held.append(rest(server))
         print(f"rest {number + 1} of {RESTS}: {held[-1]}", flush=True)
     return held, sum((client.counts for client in clients), Counter())

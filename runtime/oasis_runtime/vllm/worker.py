@@ -9,7 +9,7 @@ from vllm.config import get_layers_from_vllm_config
 from vllm.distributed.kv_transfer import get_kv_transfer_group
 from vllm.logger import init_logger
 from vllm.model_executor.layers.attention import Attention
-from vllm.v1.core.sched.output import SchedulerOutput
+from vllm.v1.core.sched.output import GrammarOutput, SchedulerOutput
 from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheSpec
 from vllm.v1.outputs import AsyncModelRunnerOutput, ModelRunnerOutput
 from vllm.v1.worker.cpu_worker import CPUWorker
@@ -23,7 +23,11 @@ from oasis_runtime.vllm.drafting import AutoDrafting, look_up
 from oasis_runtime.vllm.layout import probe
 from oasis_runtime.vllm.options import engine_payload
 from oasis_runtime.vllm.prefix import OasisAttentionSpec
-from oasis_runtime.vllm.sampling import OasisRejectionSampler, correct_expansion
+from oasis_runtime.vllm.sampling import (
+    OasisRejectionSampler,
+    correct_expansion,
+    undisturbed_seeds,
+)
 
 logger = init_logger(__name__)
 
@@ -125,3 +129,13 @@ class OasisCPUWorker(CPUWorker):
             scheduler_output
         )
         return output
+
+    def sample_tokens(
+        self, grammar_output: GrammarOutput | None
+    ) -> ModelRunnerOutput | AsyncModelRunnerOutput:
+        runner = self.model_runner
+        with undisturbed_seeds(runner.input_batch, runner.discard_request_mask.np):
+            output: ModelRunnerOutput | AsyncModelRunnerOutput = super().sample_tokens(
+                grammar_output
+            )
+            return output
