@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from testbed import environment, model, packages
 
 BENCH = Path(__file__).resolve().parent
-SCRIPTS = ("kernel_costs", "summaries", "lookahead", "decode", "pd", "autoscaler", "soak")
+SCRIPTS = ("kernel_costs", "summaries", "lookahead", "decode", "pd", "autoscaler", "drafts", "soak")
 """Those that write a result, the quick ones first."""
 
 

@@ -82,6 +82,10 @@ class PlainServer:
     def add(self, request_id: str, prompt_tokens: int) -> None:
         self._requests[request_id] = _Request(prompt_tokens)
 
+    def blocks(self, request_id: str) -> I32:
+        """Host block of each logical block that the request has by now."""
+        return np.array(self._requests[request_id].blocks, np.int32)
+
     def end(self, request_id: str) -> None:
         """The request's blocks are free from here on."""
         self.engine.requests.forget(request_id)

@@ -12,6 +12,11 @@ from bench.plain.llama import Llama, Shape
 
 
 def load(folder: Path, dtype: torch.dtype = torch.float32) -> Llama:
+    """The model. Raises ValueError when the folder holds another kind."""
+    return Llama(*parts(folder, dtype))
+
+
+def parts(folder: Path, dtype: torch.dtype) -> tuple[Shape, dict[str, torch.Tensor]]:
     """Raises ValueError when the folder holds another kind of model."""
     config = json.loads((folder / "config.json").read_text())
     if config["model_type"] != "llama":
@@ -29,4 +34,4 @@ def load(folder: Path, dtype: torch.dtype = torch.float32) -> Llama:
     )
     loaded = load_file(folder / "model.safetensors")
     weights = {name.removeprefix("model."): w.to(dtype) for name, w in loaded.items()}
-    return Llama(shape, weights)
+    return shape, weights

@@ -12,11 +12,11 @@ DraftMethod = Literal["draft", "ngram"]
 """What makes draft tokens: the model's draft heads, or a look-up in the request's own tokens."""
 DRAFT_METHODS: tuple[DraftMethod, ...] = get_args(DraftMethod)
 
-LEAST = 0.2
-"""Share of drafts that must be right. A step of n drafts gives ``1 + n * hit rate`` tokens for
-``1 + n * row`` times the time, so the hit rate has to be over ``row``, the cost of one more row in
-parts of a step. Measured with bench/drafts.py. A wrong draft's query predicts the next set as
-well as the previous token's (bench/lookahead.py), so that only the cost decides."""
+STEP_COST, ROW_COST = 0.1, 0.03
+"""What drafting adds to a step, and each draft to that, in parts of a step without drafts (measured
+with bench/drafts.py, 4 to 16 drafts). Drafts pay while those that are right are more than that.
+A wrong draft's query predicts the next set as well as the previous token's (bench/lookahead.py),
+so that only the cost decides."""
 SAMPLES = 16
 """Drafts before a method is judged."""
 FIRST_TOKENS = 128
@@ -39,8 +39,8 @@ class DraftTrial:
     be right again, so it is tried again after a while, and ever more rarely.
     """
 
-    mean: float = 1.0
-    """Exponentially weighted share of right drafts, of the method in use."""
+    mean: float = 0.0
+    """Exponentially weighted gain of a step, in tokens of a step without drafts."""
     samples: int = 0
     tokens: int = FIRST_TOKENS
     """Length of the next pause."""
@@ -58,11 +58,12 @@ class DraftTrial:
             return None
         self.samples += drafted
         weight = min(1.0, max(drafted * _WEIGHT, drafted / self.samples))
-        self.mean += weight * (accepted / drafted - self.mean)
-        if self.samples < SAMPLES or self.mean >= LEAST:
+        gain = accepted - STEP_COST - ROW_COST * drafted
+        self.mean += weight * (gain - self.mean)
+        if self.samples < SAMPLES or self.mean >= 0:
             return None
         dropped = methods[self.place]
-        self.samples, self.mean = 0, 1.0
+        self.samples, self.mean = 0, 0.0
         if self.place + 1 < len(methods):
             self.place += 1
         else:

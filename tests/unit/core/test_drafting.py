@@ -12,7 +12,6 @@ from oasis_runtime.contract import PredictionConfig
 from oasis_runtime.core.drafting import (
     DRAFT_METHODS,
     FIRST_TOKENS,
-    LEAST,
     SAMPLES,
     DraftMethod,
     DraftTrial,
@@ -36,7 +35,7 @@ def wrong(trial: DraftTrial, length: int, methods: Sequence[DraftMethod] = NGRAM
 def test_a_request_whose_drafts_pay_is_never_stopped(steps: list[tuple[int, float]]) -> None:
     trial = DraftTrial()
     for drafted, share in steps:
-        right = min(drafted, int(LEAST * drafted + 1 + share * drafted))
+        right = min(drafted, 1 + int(share * drafted))
         assert trial.observe(drafted, right, 0, NGRAM) is None
     assert trial.method(1, NGRAM) == "ngram"
 
