@@ -87,7 +87,7 @@ class Watched(Llama):
             lengths=np.array([length], np.int32),
         )
         kept = tables.selected[lane, layer].copy(), tables.count[lane, layer].copy()
-        own = query.unflatten(1, (g.heads, g.group)).float().contiguous().numpy()
+        own = query.view(1, g.heads, g.group, g.dim).float().contiguous().numpy()
         most = np.array([budget.selected], np.int32)
         flags = np.array([SelectFlag.COMPARE | SelectFlag.CHOOSE_ONLY], np.uint8)
         found = engine.kernels.select(layer, rows, own, g.dim**-0.5, most, flags, 0, 0)
