@@ -7,6 +7,7 @@ import os
 import shutil
 import socket
 import subprocess
+import urllib.parse
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
@@ -72,12 +73,17 @@ class ControlPlane:
             raise Problem(f"kubectl {' '.join(arguments)} failed: {done.stderr.strip()}")
         return done.stdout
 
-    def kubeconfig_for(self, service_account: str, namespace: str) -> Path:
-        """Kubeconfig with the rights of a service account that exists, good for an hour."""
+    def kubeconfig_for(self, service_account: str, namespace: str, server: str = "") -> Path:
+        """Kubeconfig with the rights of a service account that exists, good for an hour.
+
+        ``server``: URL of a proxy to go through, if any.
+        """
         token = self.kubectl("-n", namespace, "create", "token", service_account).strip()
+        url = server or self.server
+        port = urllib.parse.urlsplit(url).port
         return kubeconfig.write(
-            self.layout.pki / f"{namespace}.{service_account}.kubeconfig",
-            kubeconfig.for_token(self.server, self.layout.pki / "ca.crt", token, namespace),
+            self.layout.pki / f"{namespace}.{service_account}.{port}.kubeconfig",
+            kubeconfig.for_token(url, self.layout.pki / "ca.crt", token, namespace),
         )
 
     def add_fake_nodes(self, count: int) -> None:

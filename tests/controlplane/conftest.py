@@ -11,6 +11,7 @@ import pytest
 
 from testbed import processes
 from testbed.controlplane import bed
+from testbed.controlplane.faults import FaultProxy
 from testbed.controlplane.groups import leader_worker_sets
 from tests.controlplane import release
 from tests.controlplane.operator_process import NAMESPACE, OperatorProcess
@@ -63,8 +64,14 @@ def world(installed: bed.ControlPlane, request: pytest.FixtureRequest) -> Iterat
 
 
 @contextmanager
-def _operators(plane: bed.ControlPlane, logs: Path) -> Iterator[Callable[..., OperatorProcess]]:
-    kubeconfig = plane.kubeconfig_for(release.NAME, NAMESPACE)
+def operators(
+    plane: bed.ControlPlane, logs: Path, server: str = ""
+) -> Iterator[Callable[..., OperatorProcess]]:
+    """Starts replicas of the operator, which end with the context.
+
+    ``server``: URL of a proxy in front of the API server, if any.
+    """
+    kubeconfig = plane.kubeconfig_for(release.NAME, NAMESPACE, server)
     started: list[OperatorProcess] = []
 
     def start(name: str, **environment: str) -> OperatorProcess:
@@ -87,7 +94,26 @@ def start_operator(
     installed: bed.ControlPlane, tmp_path: Path
 ) -> Iterator[Callable[..., OperatorProcess]]:
     """Starts replicas of the operator, which end with the test."""
-    with _operators(installed, tmp_path) as start:
+    with operators(installed, tmp_path) as start:
+        yield start
+
+
+@pytest.fixture(scope="module")
+def proxy(installed: bed.ControlPlane) -> Iterator[FaultProxy]:
+    """Between the API server and operators that are started with its URL."""
+    proxy = FaultProxy(installed)
+    try:
+        yield proxy
+    finally:
+        proxy.close()
+
+
+@pytest.fixture
+def start_proxied(
+    installed: bed.ControlPlane, proxy: FaultProxy, tmp_path: Path
+) -> Iterator[Callable[..., OperatorProcess]]:
+    """As ``start_operator``, through the proxy."""
+    with operators(installed, tmp_path, proxy.url) as start:
         yield start
 
 
@@ -96,5 +122,5 @@ def operator(
     installed: bed.ControlPlane, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[OperatorProcess]:
     """One replica that leads, for the tests of a module."""
-    with _operators(installed, tmp_path_factory.mktemp("operator")) as start:
+    with operators(installed, tmp_path_factory.mktemp("operator")) as start:
         yield start("only").until_leading()

@@ -55,7 +55,7 @@ class OperatorProcess:
 
     def until_leading(self) -> OperatorProcess:
         wait.until(
-            lambda: self.probe("readyz") == 200 and self.leads(),
+            lambda: self.leads() and self.probe("readyz") == 200,
             f"{self.name} leading (log: {self.log})",
             READY_SECONDS,
             self.require_alive,
