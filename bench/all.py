@@ -18,7 +18,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from testbed import environment, model, packages
 
 BENCH = Path(__file__).resolve().parent
-SCRIPTS = ("kernel_costs", "summaries", "lookahead", "decode", "pd", "autoscaler", "drafts", "soak")
+SCRIPTS = (
+    "kernel_costs", "summaries", "lookahead", "operator_scale", "decode", "pd", "autoscaler",
+    "drafts", "soak",
+)  # fmt: skip
 """Those that write a result, the quick ones first."""
 
 
@@ -28,7 +31,7 @@ def main() -> int:
     chosen = parser.parse_args().names or SCRIPTS
     if unknown := sorted(set(chosen) - set(SCRIPTS)):
         parser.error(f"no benchmark is named {unknown[0]!r}; there are {', '.join(SCRIPTS)}")
-    packages.install(["python"])
+    packages.install(["python", "control-plane"])
     folder = environment.make()
     environment.link(folder)
     python = str(environment.python(folder))
