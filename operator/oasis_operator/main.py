@@ -18,6 +18,7 @@ from oasis_operator.cluster.election import Election
 from oasis_operator.cluster.errors import ApiError
 from oasis_operator.cluster.kinds import OASIS_DEPLOYMENT
 from oasis_operator.cluster.limiter import Limiter
+from oasis_operator.cluster.patience import patiently
 from oasis_operator.cluster.queue import DirtyQueue
 from oasis_operator.cluster.reconciler import Reconciler
 from oasis_operator.cluster.scaler import DECIDE_SECONDS, Scaler
@@ -62,7 +63,6 @@ async def _run(settings: Settings) -> None:
         log.info("waiting for the lease as %s", settings.identity)
         if await _first(asyncio.create_task(election.acquire()), stop) is stop:
             return
-        metrics.leader.set(1)
         await _lead(settings, server, session, election, queue, metrics, health, stop)
 
 
@@ -91,16 +91,19 @@ async def _lead(
         Devices(server),
         Scaler(prometheus, metrics, min(DECIDE_SECONDS, settings.resync_seconds)),
         Images(engine=settings.runtime_image, router=settings.router_image),
+        others_wait=lambda: queue.depth > 0,
     )
     controller = Controller(
         server, reconciler, store, queue, metrics, settings.resync_seconds, settings.identity
     )
     health.leads(controller.watching.is_set)
+    metrics.leader.set(1)
     run = asyncio.create_task(controller.run(asyncio.Event()))
     # kopf installs handlers of its own when it starts; the operator's must be the last ones.
-    await _first(run, controller.watching, keep, stop)
-    _stop_on_signals(stop)
-    ended = await _first(run, keep, stop, controller.failed)
+    ended = await _first(run, controller.watching, keep, stop)
+    if ended is controller.watching:
+        _stop_on_signals(stop)
+        ended = await _first(run, keep, stop, controller.failed)
     if ended is keep:
         log.error("lost the lease: another replica may lead")
         _exit(1)
@@ -115,7 +118,7 @@ async def _lead(
 
 async def _require_crd(server: ApiServer, election: Election) -> None:
     try:
-        if await server.served(OASIS_DEPLOYMENT):
+        if await patiently(lambda: server.served(OASIS_DEPLOYMENT)):
             return
         problem = "the OasisDeployment CRD is not installed: kubectl apply -f crds/"
     except ApiError as error:
@@ -125,8 +128,9 @@ async def _require_crd(server: ApiServer, election: Election) -> None:
     _exit(1)
 
 
-async def _first(*ends: End) -> End:
-    """The first of the tasks to end or of the events to be set."""
+async def _first(*ends: End) -> End | None:
+    """The first of the tasks to end or of the events to be set; ``None`` where a kopf that ends has
+    cancelled the wait, as it does with every task younger than itself."""
     waits = {
         asyncio.create_task(end.wait()) if isinstance(end, asyncio.Event) else end: end
         for end in ends
@@ -135,7 +139,8 @@ async def _first(*ends: End) -> End:
     for task, end in waits.items():
         if isinstance(end, asyncio.Event) and not task.done():
             task.cancel()
-    return next(end for task, end in waits.items() if task in done)
+    found = (end for task, end in waits.items() if task in done)
+    return next((end for end in found if isinstance(end, asyncio.Task) or end.is_set()), None)
 
 
 def _failure(task: asyncio.Task[None]) -> BaseException | None:

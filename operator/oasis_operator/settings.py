@@ -33,7 +33,7 @@ class Settings(BaseModel):
     prometheus_url: Annotated[str, Field(alias="OASIS_PROMETHEUS_URL")] = ""
     """Base URL; empty: conditions that need metrics are Unknown."""
     resync_seconds: Annotated[float, Field(alias="OASIS_RESYNC_SECONDS", gt=0)] = 30.0
-    writes_per_second: Annotated[float, Field(alias="OASIS_WRITES_PER_SECOND", gt=0)] = 50.0
+    writes_per_second: Annotated[float, Field(alias="OASIS_WRITES_PER_SECOND", gt=0)] = 200.0
     metrics_port: Annotated[int, Field(alias="OASIS_METRICS_PORT")] = OPERATOR_METRICS_PORT
     health_port: Annotated[int, Field(alias="OASIS_HEALTH_PORT")] = OPERATOR_HEALTH_PORT
     log_level: Annotated[str, Field(alias="OASIS_LOG_LEVEL")] = "INFO"

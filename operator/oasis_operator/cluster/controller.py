@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
+from collections.abc import Iterable
 from typing import Any, cast
 
 import kopf
@@ -30,7 +31,9 @@ from oasis_operator.metrics import OperatorMetrics, Result
 
 WORKERS = 8
 RESYNCS_PER_REFILL = 10
-"""A deletion that a watch missed is noticed after so many resyncs."""
+"""A deletion that a watch missed is noticed after so many resyncs at the latest."""
+REFILL_SECONDS = 1.0
+"""A watch seldom expires alone: one refill is enough for all that do in such a time."""
 FIRST_LISTS_SECONDS = 1.0
 RECONCILE_SECONDS = 60.0
 
@@ -60,7 +63,8 @@ class Controller:
         self.watching = asyncio.Event()
         """Set when the watches are up."""
         self.failed = asyncio.Event()
-        """Set when a worker or the resync ended, which neither ever should."""
+        """Set when a worker, the resync or the refill ended, which none ever should."""
+        self._refill_due = asyncio.Event()
 
     async def run(self, stop: asyncio.Event) -> None:
         """Works until ``stop`` is set, or until kopf ends by itself."""
@@ -68,12 +72,13 @@ class Controller:
         children = await self._refilled()
         metrics.queue_depth.set_function(lambda: queue.depth)
         tasks = [asyncio.create_task(self._work()) for _ in range(WORKERS)]
-        tasks.append(asyncio.create_task(self._resync(children)))
+        tasks.append(asyncio.create_task(self._resync()))
+        tasks.append(asyncio.create_task(self._refill(children)))
         for task in tasks:
             task.add_done_callback(lambda _: self.failed.set())
         try:
             await kopf.operator(
-                registry=watches(self._store, queue, children),
+                registry=watches(self._store, queue, children, self._refill_due.set),
                 settings=watch_settings(children),
                 clusterwide=True,
                 standalone=True,
@@ -91,28 +96,41 @@ class Controller:
         while True:
             try:
                 children = await child_kinds(self._server)
-                await refill(self._server, self._store, children)
+                keys = await refill(self._server, self._store, children)
             except ApiError as error:
                 log.warning("the first lists: %s", error)
                 await asyncio.sleep(FIRST_LISTS_SECONDS)
             else:
+                # The lists of the watches that follow will be no news.
+                self._mark(keys)
                 return children
 
-    async def _resync(self, children: tuple[ResourceKind, ...]) -> None:
+    def _mark(self, keys: Iterable[Key]) -> None:
+        for key in keys:
+            self._queue.mark(key)
+
+    async def _resync(self) -> None:
         for count in itertools.count(1):
             await asyncio.sleep(self._resync_seconds)
-            keys = set(self._store.resources())
-            if count % RESYNCS_PER_REFILL == 0:
-                try:
-                    if await child_kinds(self._server) != children:
-                        log.error("the cluster serves other kinds of objects now: starting anew")
-                        return
-                    keys |= await refill(self._server, self._store, children)
-                except ApiError as error:
-                    log.warning("refill: %s", error)
-            for key in keys:
-                self._queue.mark(key)
+            self._mark(self._store.resources())
             self._metrics.resyncs.inc()
+            if count % RESYNCS_PER_REFILL == 0:
+                self._refill_due.set()
+
+    async def _refill(self, children: tuple[ResourceKind, ...]) -> None:
+        """Lists all anew whenever that is due. Ends where the watches have to be others."""
+        while True:
+            await self._refill_due.wait()
+            await asyncio.sleep(REFILL_SECONDS)
+            self._refill_due.clear()
+            try:
+                if await child_kinds(self._server) != children:
+                    log.error("the cluster serves other kinds of objects now: starting anew")
+                    return
+                self._mark(await refill(self._server, self._store, children))
+            except ApiError as error:
+                log.warning("refill: %s", error)
+                self._refill_due.set()
 
     async def _work(self) -> None:
         while True:

@@ -10,6 +10,8 @@ from typing import NamedTuple
 
 FIRST_BACKOFF_SECONDS = 0.2
 LONGEST_BACKOFF_SECONDS = 60.0
+GATHER_SECONDS = 0.5
+"""Pods come and go in crowds, and one look is enough for all news of such a time."""
 
 
 class Key(NamedTuple):
@@ -34,6 +36,8 @@ class DirtyQueue:
         self._busy: dict[Key, float] = {}
         self._failures: dict[Key, int] = {}
         self._later: dict[Key, asyncio.TimerHandle] = {}
+        self._gathering: dict[Key, asyncio.TimerHandle] = {}
+        """Keys that were taken within the last :data:`GATHER_SECONDS`."""
 
     def mark(self, key: Key) -> None:
         """Something about ``key`` may have changed."""
@@ -42,6 +46,14 @@ class DirtyQueue:
         self._dirty[key] = self._clock()
         if key not in self._busy:
             self._ready.put_nowait(key)
+
+    def mark_soon(self, key: Key) -> None:
+        """As :meth:`mark`, but not within :data:`GATHER_SECONDS` of the last look."""
+        gathering = self._gathering.get(key)
+        if gathering is None:
+            self.mark(key)
+        elif key not in self._dirty:
+            self.mark_later(key, gathering.when() - asyncio.get_running_loop().time())
 
     def mark_later(self, key: Key, delay: float) -> None:
         """Marks after ``delay`` seconds; the earliest of several such requests counts."""
@@ -58,6 +70,10 @@ class DirtyQueue:
         key = await self._ready.get()
         del self._dirty[key]
         self._busy[key] = self._clock()
+        if key in self._gathering:
+            self._gathering[key].cancel()
+        loop = asyncio.get_running_loop()
+        self._gathering[key] = loop.call_later(GATHER_SECONDS, self._gathering.pop, key)
         return key
 
     def done(self, key: Key) -> None:

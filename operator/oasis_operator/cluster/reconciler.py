@@ -1,10 +1,12 @@
-"""``reconcile(key)``: observe, build, plan, apply, report. Nothing is remembered in between."""
+"""``reconcile(key)``: observe, build, plan, apply, report. Nothing is remembered in between, but
+what would only be worked out once more."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from pydantic import ValidationError
@@ -26,7 +28,7 @@ from oasis_operator.cluster.server import ApiServer
 from oasis_operator.cluster.store import Store
 from oasis_operator.desired.build import Desired, Images, desired
 from oasis_operator.desired.limits import UNBOUNDED, limits_of
-from oasis_operator.desired.metadata import Manifest
+from oasis_operator.desired.metadata import Component, Manifest
 from oasis_operator.desired.override import OverrideError
 from oasis_operator.desired.placement import (
     Placements,
@@ -35,7 +37,7 @@ from oasis_operator.desired.placement import (
     placements,
 )
 from oasis_operator.desired.revision_state import goal_of
-from oasis_operator.desired.rollout import decide_rollout
+from oasis_operator.desired.rollout import Rollout, decide_rollout
 from oasis_operator.reconcile.conditions import (
     DECODE_READY,
     PREFILL_READY,
@@ -44,10 +46,10 @@ from oasis_operator.reconcile.conditions import (
     Draft,
     newly_alarming,
 )
-from oasis_operator.reconcile.decisions import Decision, decisions
+from oasis_operator.reconcile.decisions import Decision, contested, decisions
 from oasis_operator.reconcile.images import images
 from oasis_operator.reconcile.observed import Identity, Observed
-from oasis_operator.reconcile.ownership import Obstacle, with_obstacles
+from oasis_operator.reconcile.ownership import TakenName, with_taken_names
 from oasis_operator.reconcile.pause import paused
 from oasis_operator.reconcile.placement_condition import UNSCHEDULABLE, withheld
 from oasis_operator.reconcile.plan import plan
@@ -66,6 +68,11 @@ from oasis_operator.reconcile.status import (
 from oasis_operator.signals.prometheus import Prometheus
 from oasis_operator.topology.inventory import Inventory
 
+AFTER_WRITING_SECONDS = 0.2
+"""A pass that has changed something is followed by one that looks at what came of it."""
+START_SECONDS = 5.0
+"""How old a pod is of which the kubelet is asked why it does not start. For each such question the
+API server goes through all events of the namespace."""
 UNREADY_SECONDS = 10.0
 """How soon an OasisDeployment that is not ready is looked at again: some reasons, such as the
 kubelet's complaints, arrive without any object changing."""
@@ -74,6 +81,16 @@ MOST_COMPLAINTS = 3
 """Pods of one OasisDeployment whose events are read; one complaint is enough to act on."""
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class _Calm:
+    """An OasisDeployment that serves and has nothing left to do, and all that this follows from."""
+
+    news: int
+    replicas: Mapping[Component, int]
+    placed: Placements
+    rollout: Rollout
 
 
 class Reconciler:
@@ -87,8 +104,10 @@ class Reconciler:
         devices: Devices,
         scaler: Scaler,
         defaults: Images,
+        others_wait: Callable[[], bool],
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
+        """``others_wait``: whether other OasisDeployments wait for a pass."""
         self._server = server
         self._store = store
         self._prometheus = prometheus
@@ -98,7 +117,9 @@ class Reconciler:
         self._recorder = Recorder(server)
         self._targets = ScaleTargets(server, store)
         self._defaults = defaults
+        self._others_wait = others_wait
         self._now = now
+        self._calm: dict[Key, _Calm] = {}
 
     async def reconcile(self, key: Key) -> float | None:
         """One pass.
@@ -113,6 +134,8 @@ class Reconciler:
         body = self._store.resource(key)
         if body is None or body["metadata"].get("deletionTimestamp"):
             self._scaler.forget(key)
+            self._applier.forget(key)
+            self._calm.pop(key, None)
             return None  # Owner references remove the rest.
         try:
             od = OasisDeployment.parse(body)
@@ -122,16 +145,19 @@ class Reconciler:
         if od.spec.engine.nodes > 1 and not await self._server.served(LEADER_WORKER_SET):
             await self._report_failure(body, no_groups(od))
             return UNREADY_SECONDS
-        observed = self._store.observed(key, od.uid)
+        observed, news = self._store.observed(key, od.uid), self._store.news(key)
         scaled = await self._scaler.scaled(key, od, observed)
         od = scaled.od
         try:
             found = await self._inventory(od, observed)
-            # In a large cluster this calculates for a second, and the lease must be renewed.
-            placed = await asyncio.to_thread(placements, od, found, observed.proven_allocation())
+            placed = await _placed(od, found, observed)
+            calm = self._calm.get(key)
+            if calm and calm == _Calm(news, replicas_of(od), placed, calm.rollout):
+                ready = await self._report(key, scaled, calm.rollout, placed)
+                return _soonest(scaled.again_seconds, None if ready else UNREADY_SECONDS)
             wanted = self._wanted(od, observed, placed)
             todo = plan(wanted.objects, wanted.rollout, observed.objects)
-            obstacles = await self._applier.carry_out(key, od.uid, todo, observed)
+            done = await self._applier.carry_out(key, od.uid, todo, observed)
         except InvalidSpecError as error:
             await self._report_failure(body, failed("InvalidSpec", str(error)))
             return None
@@ -141,7 +167,20 @@ class Reconciler:
         except RefusedError as error:
             await self._report_failure(body, failed("ApplyRefused", str(error)))
             raise
-        return await self._report(key, scaled, wanted, placed, obstacles)
+        told = (*scaled.told, *map(contested, done.contested))
+        # Specs go before reports: while others wait for theirs, the next pass tells of this one.
+        if done.changed and not (told or done.taken) and self._others_wait():
+            return AFTER_WRITING_SECONDS
+        ready = await self._report(key, scaled, wanted.rollout, placed, done.taken, told)
+        self._calm.pop(key, None)
+        if todo.empty and ready:
+            self._calm[key] = _Calm(news, replicas_of(od), placed, wanted.rollout)
+        return _soonest(
+            scaled.again_seconds,
+            done.again_seconds,
+            AFTER_WRITING_SECONDS if done.changed else None,
+            None if ready else UNREADY_SECONDS,
+        )
 
     async def _inventory(self, od: OasisDeployment, observed: Observed) -> Inventory | None:
         if not needs_inventory(od):
@@ -167,32 +206,32 @@ class Reconciler:
         self,
         key: Key,
         scaled: Scaled,
-        wanted: Desired,
+        rollout: Rollout,
         placed: Placements,
-        obstacles: tuple[Obstacle, ...],
-    ) -> float | None:
+        taken: tuple[TakenName, ...] = (),
+        told: tuple[Decision, ...] = (),
+    ) -> bool:
+        """Whether it serves with all its pods, or is gone."""
         od, body = scaled.od, self._store.resource(key)
         if body is None:
-            return None
+            return True
         observed = self._store.observed(key, od.uid)
         counts = {role.value: count for role, count in replicas_of(od).items()}
         await self._targets.sync(observed, counts)
-        before, served = _status(body), served_by(wanted.rollout, observed)
+        before, served = _status(body), served_by(rollout, observed)
         signals = await self._prometheus.signals(od, served) if served else NOBODY_SERVES
-        complaints = await self._complaints(od, wanted, observed)
         now = self._now()
-        drafts = with_obstacles(
-            judge(od, wanted.rollout, observed, signals, complaints, placed, before, now), obstacles
+        complaints = await self._complaints(od, rollout, observed, now)
+        drafts = with_taken_names(
+            judge(od, rollout, observed, signals, complaints, placed, before, now), taken
         )
         drafts += [scaled.condition] if scaled.condition else []
-        after = status_of(od, wanted.rollout, observed, signals, drafts, placed, before, _text(now))
-        await self._write(body, before, after, drafts, scaled.told)
-        ready = all(d.status == "True" for d in drafts if d.type in SERVING)
-        again = () if scaled.again_seconds is None else (scaled.again_seconds,)
-        return min((*again, *(() if ready else (UNREADY_SECONDS,))), default=None)
+        after = status_of(od, rollout, observed, signals, drafts, placed, before, _text(now))
+        await self._write(body, before, after, drafts, told)
+        return all(draft.status == "True" for draft in drafts if draft.type in SERVING)
 
     async def _complaints(
-        self, od: OasisDeployment, wanted: Desired, observed: Observed
+        self, od: OasisDeployment, rollout: Rollout, observed: Observed, now: datetime
     ) -> dict[str, str]:
         """Pod uid -> the kubelet's last warning, for pods that a kubelet cannot start."""
         starting = [
@@ -201,7 +240,8 @@ class Reconciler:
             if pod.starting
             and not pod.problem
             and not pod.terminating
-            and pod.revision == wanted.rollout.target
+            and pod.revision == rollout.target
+            and (now - pod.created).total_seconds() >= START_SECONDS
         ]
         found = {}
         for pod in sorted(starting, key=lambda pod: pod.name)[:MOST_COMPLAINTS]:
@@ -224,16 +264,16 @@ class Reconciler:
         before: Status,
         after: Status,
         drafts: list[Draft],
-        scaled: tuple[Decision, ...] = (),
+        decided: tuple[Decision, ...] = (),
     ) -> None:
         """Events first: a repeated pass tells none of them again, but one that is left out would
         never be told."""
         metadata, now = body["metadata"], self._now()
         alarms = newly_alarming(drafts, before.conditions or [])
-        decided = [*scaled, *decisions(before, after, {draft.type for draft in alarms})]
+        seen = decisions(before, after, {draft.type for draft in alarms})
         told = [
             *(alarm(metadata, draft, now) for draft in alarms),
-            *(decision_event(metadata, decision, now) for decision in decided),
+            *(decision_event(metadata, decision, now) for decision in (*decided, *seen)),
         ]
         for event in told:
             await self._recorder.tell(event)
@@ -253,6 +293,18 @@ class Reconciler:
             log.info("deleted before its status was written")
         else:
             self._store.keep_resource(written)
+
+
+async def _placed(od: OasisDeployment, found: Inventory | None, observed: Observed) -> Placements:
+    proven = observed.proven_allocation()
+    if found is None:
+        return placements(od, None, proven)
+    # In a large cluster this calculates for a second, and the lease must be renewed.
+    return await asyncio.to_thread(placements, od, found, proven)
+
+
+def _soonest(*seconds: float | None) -> float | None:
+    return min((each for each in seconds if each is not None), default=None)
 
 
 def _status(body: Manifest) -> Status:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from functools import partial
 from typing import Protocol
 
 from oasis_operator.cluster.kinds import (
@@ -11,6 +13,7 @@ from oasis_operator.cluster.kinds import (
     POD,
     ResourceKind,
 )
+from oasis_operator.cluster.patience import patiently
 from oasis_operator.cluster.queue import Key
 from oasis_operator.cluster.server import ApiServer
 from oasis_operator.cluster.store import Store
@@ -29,7 +32,8 @@ async def child_kinds(server: Serves) -> tuple[ResourceKind, ...]:
     Raises:
         ApiError: the API server does not say.
     """
-    return (*CHILDREN, *[kind for kind in OPTIONAL_CHILDREN if await server.served(kind)])
+    served = [await patiently(partial(server.served, kind)) for kind in OPTIONAL_CHILDREN]
+    return (*CHILDREN, *itertools.compress(OPTIONAL_CHILDREN, served))
 
 
 async def refill(server: ApiServer, store: Store, children: tuple[ResourceKind, ...]) -> set[Key]:
@@ -43,8 +47,10 @@ async def refill(server: ApiServer, store: Store, children: tuple[ResourceKind, 
     """
     gone: set[Key] = set()
     for kind in children:
-        bodies, version = await server.list_all(kind, DEPLOYMENT_LABEL)
+        bodies, version = await patiently(partial(server.list_all, kind, DEPLOYMENT_LABEL))
         gone |= store.replace_objects(kind.kind, map(kind.typed, bodies), version)
-    gone |= store.replace_pods(*await server.list_all(POD, DEPLOYMENT_LABEL))
-    gone |= store.replace_resources(*await server.list_all(OASIS_DEPLOYMENT, ""))
+    pods = await patiently(partial(server.list_all, POD, DEPLOYMENT_LABEL))
+    gone |= store.replace_pods(*pods)
+    resources = await patiently(partial(server.list_all, OASIS_DEPLOYMENT, ""))
+    gone |= store.replace_resources(*resources)
     return gone | set(store.resources())

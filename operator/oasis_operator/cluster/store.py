@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from oasis_operator.api.role_crd import ROLE_KIND
 from oasis_operator.cluster.queue import Key
 from oasis_operator.desired.metadata import DEPLOYMENT_LABEL, Manifest
 from oasis_operator.reconcile.foreign_fields import written_by_others
@@ -14,24 +16,33 @@ from oasis_operator.reconcile.observed import ObjectKey, Observed
 from oasis_operator.reconcile.ownership import controlled_by
 from oasis_operator.reconcile.pods import PodView
 
+_WITH_STATUS = frozenset({ROLE_KIND, "Deployment"})
+"""Kinds of objects whose status somebody looks at; that of others changes with every pod."""
+
 
 @dataclass(frozen=True)
 class _Stored:
-    """A body as JSON: a tenth of the memory of its dictionaries, and read only when needed."""
+    """A body as JSON: a tenth of the memory of its dictionaries, and read only when needed.
+
+    Two of equal ``text`` differ in their version alone.
+    """
 
     version: int
     uid: str
     text: bytes
 
     @classmethod
-    def of(cls, body: Mapping[str, Any], *, managers: bool = False) -> _Stored:
+    def of(cls, body: Mapping[str, Any], *, managers: bool, status: bool) -> _Stored:
         """``managers``: with its ``managedFields``, a good part of many bodies."""
-        metadata = {k: v for k, v in body["metadata"].items() if managers or k != "managedFields"}
-        text = json.dumps({**body, "metadata": metadata}, separators=(",", ":")).encode()
+        left_out = {"resourceVersion"} if managers else {"resourceVersion", "managedFields"}
+        metadata = {k: v for k, v in body["metadata"].items() if k not in left_out}
+        held = {k: v for k, v in body.items() if status or k != "status"}
+        text = json.dumps({**held, "metadata": metadata}, separators=(",", ":")).encode()
         return cls(_version(body), body["metadata"]["uid"], text)
 
     def body(self) -> Manifest:
         found: Manifest = json.loads(self.text)
+        found["metadata"]["resourceVersion"] = str(self.version)
         return found
 
 
@@ -47,16 +58,24 @@ class Store:
     Answers to the operator's own writes are kept at once, and may well be newer than what the
     watch brings next. A watch that was interrupted tells nothing of what went meanwhile: whole
     lists, given to the ``replace`` methods now and then, do.
+
+    The ``keep`` and ``drop`` methods return the OasisDeployment that something is news about, or
+    ``None`` where it is no news.
     """
 
     def __init__(self) -> None:
         self._resources: dict[Key, _Stored] = {}
         self._objects: dict[Key, dict[ObjectKey, _Stored]] = {}
         self._pods: dict[Key, dict[str, _Pod]] = {}
+        self._news: Counter[Key] = Counter()
 
     def resources(self) -> list[Key]:
         """Every OasisDeployment there is."""
         return list(self._resources)
+
+    def news(self, key: Key) -> int:
+        """Another number whenever :meth:`resource` or :meth:`observed` may give something else."""
+        return self._news[key]
 
     def resource(self, key: Key) -> Manifest | None:
         found = self._resources.get(key)
@@ -68,19 +87,21 @@ class Store:
         owned = {name: body for name, body in bodies.items() if controlled_by(body, uid)}
         return Observed(owned, tuple(pod.view for pod in self._pods.get(key, {}).values()))
 
-    def keep_resource(self, body: Mapping[str, Any]) -> Key:
+    def keep_resource(self, body: Mapping[str, Any]) -> Key | None:
         key = _key(body)
         known = self._resources.get(key)
-        if known is None or known.version <= _version(body):
-            self._resources[key] = _Stored.of(body)
-        return key
+        if known is not None and known.version >= _version(body):
+            return None
+        stored = self._resources[key] = _Stored.of(body, managers=False, status=True)
+        return self._told(key) if known is None or known.text != stored.text else None
 
-    def drop_resource(self, body: Mapping[str, Any]) -> Key:
+    def drop_resource(self, body: Mapping[str, Any]) -> Key | None:
         key = _key(body)
         known = self._resources.get(key)
-        if known is not None and known.uid == body["metadata"]["uid"]:
-            del self._resources[key]
-        return key
+        if known is None or known.uid != body["metadata"]["uid"]:
+            return None
+        del self._resources[key]
+        return self._told(key)
 
     def replace_resources(self, bodies: Iterable[Mapping[str, Any]], version: int) -> set[Key]:
         """All that there was at ``version``; what is older and not among it is gone.
@@ -88,24 +109,33 @@ class Store:
         Returns:
             The keys of what was dropped.
         """
-        seen = {self.keep_resource(body) for body in bodies}
+        seen = set()
+        for body in bodies:
+            self.keep_resource(body)
+            seen.add(_key(body))
         gone = {k for k, s in self._resources.items() if k not in seen and s.version < version}
         for key in gone:
             del self._resources[key]
+            self._told(key)
         return gone
 
-    def keep_object(self, body: Mapping[str, Any]) -> Key:
+    def keep_object(self, body: Mapping[str, Any]) -> Key | None:
         owner, name = _owner(body), ObjectKey.of(body)
-        known = self._objects.setdefault(owner, {})
-        if name not in known or known[name].version <= _version(body):
-            known[name] = _Stored.of(body, managers=written_by_others(body))
-        return owner
+        objects = self._objects.setdefault(owner, {})
+        known = objects.get(name)
+        if known is not None and known.version >= _version(body):
+            return None
+        stored = objects[name] = _Stored.of(
+            body, managers=written_by_others(body), status=name.kind in _WITH_STATUS
+        )
+        return self._told(owner) if known is None or known.text != stored.text else None
 
-    def drop_object(self, body: Mapping[str, Any]) -> Key:
+    def drop_object(self, body: Mapping[str, Any]) -> Key | None:
         owner, name = _owner(body), ObjectKey.of(body)
         known = self._objects.get(owner, {}).get(name)
-        if known is not None and known.uid == body["metadata"]["uid"]:
-            self.forget_object(owner, name)
+        if known is None or known.uid != body["metadata"]["uid"]:
+            return None
+        self.forget_object(owner, name)
         return owner
 
     def forget_object(self, owner: Key, name: ObjectKey) -> None:
@@ -114,12 +144,16 @@ class Store:
         known.pop(name, None)
         if not known:
             self._objects.pop(owner, None)
+        self._told(owner)
 
     def replace_objects(
         self, kind: str, bodies: Iterable[Mapping[str, Any]], version: int
     ) -> set[Key]:
         """As :meth:`replace_resources`, for the objects of one kind; the keys of their owners."""
-        seen = {(self.keep_object(body), ObjectKey.of(body)) for body in bodies}
+        seen = set()
+        for body in bodies:
+            self.keep_object(body)
+            seen.add((_owner(body), ObjectKey.of(body)))
         gone = [
             (owner, name)
             for owner, known in self._objects.items()
@@ -130,24 +164,29 @@ class Store:
             self.forget_object(owner, name)
         return {owner for owner, _ in gone}
 
-    def keep_pod(self, body: Mapping[str, Any]) -> Key:
+    def keep_pod(self, body: Mapping[str, Any]) -> Key | None:
         owner, pod = _owner(body), _Pod(_version(body), PodView.of(body))
-        known = self._pods.setdefault(owner, {})
-        name = pod.view.name
-        if name not in known or known[name].version <= pod.version:
-            known[name] = pod
-        return owner
+        pods = self._pods.setdefault(owner, {})
+        known = pods.get(pod.view.name)
+        if known is not None and known.version >= pod.version:
+            return None
+        pods[pod.view.name] = pod
+        return self._told(owner) if known is None or known.view != pod.view else None
 
-    def drop_pod(self, body: Mapping[str, Any]) -> Key:
+    def drop_pod(self, body: Mapping[str, Any]) -> Key | None:
         owner, name = _owner(body), body["metadata"]["name"]
         known = self._pods.get(owner, {}).get(name)
-        if known is not None and known.view.uid == body["metadata"]["uid"]:
-            self._forget_pod(owner, name)
+        if known is None or known.view.uid != body["metadata"]["uid"]:
+            return None
+        self._forget_pod(owner, name)
         return owner
 
     def replace_pods(self, bodies: Iterable[Mapping[str, Any]], version: int) -> set[Key]:
         """As :meth:`replace_resources`, for pods; the keys of their owners."""
-        seen = {(self.keep_pod(body), body["metadata"]["name"]) for body in bodies}
+        seen = set()
+        for body in bodies:
+            self.keep_pod(body)
+            seen.add((_owner(body), body["metadata"]["name"]))
         gone = [
             (owner, name)
             for owner, known in self._pods.items()
@@ -163,6 +202,11 @@ class Store:
         del known[name]
         if not known:
             del self._pods[owner]
+        self._told(owner)
+
+    def _told(self, key: Key) -> Key:
+        self._news[key] += 1
+        return key
 
 
 def _key(body: Mapping[str, Any]) -> Key:

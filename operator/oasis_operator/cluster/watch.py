@@ -1,7 +1,8 @@
 """kopf as a set of informers: its handlers store what they see and mark a key dirty, no more.
 
 Only ``on.event`` handlers: kopf then writes no annotation, no finalizer and no status of its own.
-It runs them in any order between kinds, so the store must hold everything before it starts.
+It runs them in any order between kinds, so the store must hold everything before it starts. After
+a watch that expired it lists anew, which says what is there and not what went meanwhile.
 """
 
 from __future__ import annotations
@@ -19,8 +20,25 @@ from oasis_operator.cluster.queue import DirtyQueue, Key
 from oasis_operator.cluster.store import Store
 from oasis_operator.desired.metadata import DEPLOYMENT_LABEL
 
-Handler = Callable[[Any], Key]
+Handler = Callable[[Any], Key | None]
+"""Whose something is news about, if about anybody."""
+SEEN = "seen"
+"""In kopf's memory of an object, which lasts as long as the object."""
 _ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+
+
+class NoDiffs(kopf.DiffBaseStorage):
+    """kopf compares each object with what it has handled before, for handlers that there are none
+    of here, and what it compares is a copy: most of the time that an event would cost."""
+
+    def build(self, **_: Any) -> kopf.BodyEssence:
+        return kopf.BodyEssence({})
+
+    def fetch(self, **_: Any) -> kopf.BodyEssence | None:
+        return None
+
+    def store(self, **_: Any) -> None:
+        pass
 
 
 class Backoffs:
@@ -37,6 +55,7 @@ def watch_settings(children: tuple[ResourceKind, ...]) -> kopf.OperatorSettings:
     settings = kopf.OperatorSettings()
     settings.posting.enabled = False
     settings.scanning.disabled = True
+    settings.persistence.diffbase_storage = NoDiffs()
     settings.networking.error_backoffs = Backoffs()
     settings.networking.enforce_retry_after = True
     # Idle workers of seen objects would hold memory for nothing.
@@ -52,46 +71,55 @@ def kopf_selector(kind: ResourceKind) -> tuple[str, str, str]:
 
 
 def watches(
-    store: Store, queue: DirtyQueue, children: tuple[ResourceKind, ...]
+    store: Store,
+    queue: DirtyQueue,
+    children: tuple[ResourceKind, ...],
+    relisted: Callable[[], None],
 ) -> kopf.OperatorRegistry:
-    """Handlers for the custom resources, their objects and their pods."""
+    """Handlers for the custom resources, their objects and their pods.
+
+    Args:
+        store: takes what is seen.
+        queue: is told whose it is.
+        children: kinds of objects besides the resources and the pods.
+        relisted: called when something that was seen before is listed once more.
+    """
     registry = kopf.OperatorRegistry()
     kopf.on.login(registry=registry)(_login)
 
-    def forget(body: Any) -> Key:
+    def forget(body: Any) -> Key | None:
         key = store.drop_resource(body)
-        queue.forget(key)
+        if key is not None:
+            queue.forget(key)
         return key
 
-    _watch(registry, queue, OASIS_DEPLOYMENT, store.keep_resource, forget)
-    _watch(registry, queue, POD, store.keep_pod, store.drop_pod)
+    def watch(
+        kind: ResourceKind, keep: Handler, drop: Handler, mark: Callable[[Key], None]
+    ) -> None:
+        where = kopf_selector(kind)
+
+        @kopf.on.event(*where, registry=registry, id=f"changed-{kind.plural}")
+        async def changed(type: str | None, body: kopf.Body, memo: kopf.Memo, **_: Any) -> None:
+            if type is None and SEEN in memo:
+                relisted()
+            memo[SEEN] = True
+            key = (drop if type == "DELETED" else keep)(dict(body))
+            if key is not None:
+                mark(key)
+
+    soon = queue.mark_soon
+    watch(OASIS_DEPLOYMENT, store.keep_resource, forget, queue.mark)
+    watch(POD, store.keep_pod, store.drop_pod, soon)
     for kind in children:
-        _watch(
-            registry, queue, kind, _typed(kind, store.keep_object), _typed(kind, store.drop_object)
-        )
+        watch(kind, _typed(kind, store.keep_object), _typed(kind, store.drop_object), soon)
     return registry
 
 
 def _typed(kind: ResourceKind, handler: Handler) -> Handler:
-    def typed(body: Any) -> Key:
+    def typed(body: Any) -> Key | None:
         return handler(kind.typed(body))
 
     return typed
-
-
-def _watch(
-    registry: kopf.OperatorRegistry,
-    queue: DirtyQueue,
-    kind: ResourceKind,
-    keep: Handler,
-    drop: Handler,
-) -> None:
-    where = kopf_selector(kind)
-
-    @kopf.on.event(*where, registry=registry, id=f"changed-{kind.plural}")
-    async def changed(type: str | None, body: kopf.Body, **_: Any) -> None:
-        handler = drop if type == "DELETED" else keep
-        queue.mark(handler(dict(body)))
 
 
 async def _login(settings: kopf.OperatorSettings, **kwargs: Any) -> kopf.ConnectionInfo | None:

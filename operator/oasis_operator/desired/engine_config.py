@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from functools import lru_cache
+
 import yaml
 from pydantic import ValidationError
 
@@ -74,4 +77,10 @@ def _engine_config(od: OasisDeployment, role: RolePlan) -> EngineConfig:
 
 def engine_yaml(config: EngineConfig) -> str:
     """Only what differs from the defaults, so that a new field with a default changes no pod."""
-    return yaml.safe_dump(config.model_dump(mode="json", exclude_defaults=True), sort_keys=True)
+    return _yaml(config.model_dump_json(exclude_defaults=True))
+
+
+@lru_cache(maxsize=512)
+def _yaml(text: str) -> str:
+    """Of some JSON. The same few are asked for again and again, and nothing takes longer."""
+    return yaml.safe_dump(json.loads(text), sort_keys=True)

@@ -13,6 +13,7 @@ from oasis_operator.reconcile.conditions import (
     SPARSITY_HEALTHY,
     TRANSPORT_HEALTHY,
 )
+from oasis_operator.reconcile.observed import ObjectKey
 from oasis_operator.reconcile.serving import role_status
 
 _MEASURED = (NUMA_ALIGNED, TRANSPORT_HEALTHY, SPARSITY_HEALTHY)
@@ -44,6 +45,17 @@ def decisions(before: Status, after: Status, alarmed: Collection[str]) -> list[D
         *_mode(before, after),
         *_conditions(before, after, alarmed),
     ]
+
+
+def contested(name: ObjectKey) -> Decision:
+    """Somebody else writes an object of the OasisDeployment again and again."""
+    return Decision(
+        "Contested",
+        f"{name.kind} {name.name} was changed by others and set right many times in a row, which "
+        "is done ever more seldom now: whoever manages it too (metadata.managedFields has the "
+        "names) has to leave it alone",
+        warning=True,
+    )
 
 
 def _revisions(before: Status, after: Status) -> Iterator[Decision]:

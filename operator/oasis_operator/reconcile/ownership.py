@@ -19,8 +19,8 @@ WAITING_FOR_DELETION = "WaitingForDeletion"
 
 
 @dataclass(frozen=True)
-class Obstacle:
-    """An object that is not the OasisDeployment's and has a name that it needs.
+class TakenName:
+    """A name that the OasisDeployment needs, and that an object has which is not its own.
 
     ``leaving`` ones go by themselves; others only somebody who knows them can take away.
     """
@@ -29,7 +29,7 @@ class Obstacle:
     leaving: bool
 
     @classmethod
-    def of(cls, body: Manifest, name: str, uid: str) -> Obstacle:
+    def of(cls, body: Manifest, name: str, uid: str) -> TakenName:
         """What ``body`` is to the OasisDeployment with this name and uid, which it is not of.
 
         The garbage collector takes the objects of an earlier OasisDeployment of the same name.
@@ -57,15 +57,15 @@ def needs(manifest: Manifest) -> frozenset[ObjectKey]:
     return frozenset(_needs(manifest))
 
 
-def with_obstacles(drafts: Iterable[Draft], obstacles: Iterable[Obstacle]) -> list[Draft]:
+def with_taken_names(drafts: Iterable[Draft], taken_names: Iterable[TakenName]) -> list[Draft]:
     """Ready as long as something is in the way; the other conditions as they are."""
-    told = _told(list(obstacles))
+    told = _told(list(taken_names))
     return [told if told and draft.type == READY else draft for draft in drafts]
 
 
-def _told(obstacles: list[Obstacle]) -> Draft | None:
-    taken = [obstacle.key for obstacle in obstacles if not obstacle.leaving]
-    leaving = [obstacle.key for obstacle in obstacles if obstacle.leaving]
+def _told(taken_names: list[TakenName]) -> Draft | None:
+    taken = [name.key for name in taken_names if not name.leaving]
+    leaving = [name.key for name in taken_names if name.leaving]
     if taken:
         whose, them = (
             ("an object of somebody else has", "it")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import ItemsView, Iterable
 from itertools import count
 
 from oasis_operator.cluster.errors import ApiError, ConflictError
@@ -39,6 +40,13 @@ class Server:
             raise ConflictError("the object has been modified")
         return self.put(body, **({"uid": uid} if uid else {}))
 
+    async def take(
+        self, kind: ResourceKind, body: Manifest, managed: list[Manifest], outdated: Iterable[str]
+    ) -> None:
+        assert kind.kind == body["kind"]
+        taken = {**body, "metadata": {**body["metadata"], "managedFields": managed}}
+        self.put(taken, annotations={k: v for k, v in _annotations(body) if k not in outdated})
+
     async def find(self, kind: ResourceKind, namespace: str, name: str) -> Manifest | None:
         assert namespace == NAMESPACE
         return self.objects.get(ObjectKey(kind.kind, name))
@@ -68,3 +76,8 @@ class Server:
             raise self.failure
         self.statuses.append(body["status"])
         return {**body, "metadata": {**body["metadata"], "resourceVersion": "1000"}}
+
+
+def _annotations(body: Manifest) -> ItemsView[str, str]:
+    found: dict[str, str] = body["metadata"].get("annotations") or {}
+    return found.items()

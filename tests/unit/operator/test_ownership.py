@@ -11,10 +11,10 @@ from oasis_operator.reconcile.observed import ObjectKey
 from oasis_operator.reconcile.ownership import (
     NAME_TAKEN,
     WAITING_FOR_DELETION,
-    Obstacle,
+    TakenName,
     controlled_by,
     needs,
-    with_obstacles,
+    with_taken_names,
 )
 from tests.unit.operator.make import built, deployment, named, router_name
 
@@ -60,7 +60,7 @@ def test_an_object_without_the_right_controller_is_not_ours(references: Any) -> 
 def test_what_an_earlier_namesake_left_goes_by_itself_and_what_others_have_does_not(
     metadata: Manifest, leaving: bool
 ) -> None:
-    assert Obstacle.of(service(**metadata), "chat", "uid-1") == Obstacle(SERVICE, leaving)
+    assert TakenName.of(service(**metadata), "chat", "uid-1") == TakenName(SERVICE, leaving)
 
 
 def test_pods_need_what_they_run_with_and_what_guards_them() -> None:
@@ -82,9 +82,9 @@ def test_a_binding_needs_both_that_it_binds() -> None:
 
 
 def test_objects_that_others_have_are_told_by_name_with_the_remedy() -> None:
-    policy = Obstacle(ObjectKey("NetworkPolicy", "chat-decode"), leaving=False)
-    going = Obstacle(ObjectKey("Role", "chat-router"), leaving=True)
-    ready, other = with_obstacles([SERVING, STARTING], [Obstacle(SERVICE, False), going, policy])
+    policy = TakenName(ObjectKey("NetworkPolicy", "chat-decode"), leaving=False)
+    going = TakenName(ObjectKey("Role", "chat-router"), leaving=True)
+    ready, other = with_taken_names([SERVING, STARTING], [TakenName(SERVICE, False), going, policy])
     assert (ready.status, ready.reason, ready.alarming) == ("False", NAME_TAKEN, True)
     assert "NetworkPolicy chat-decode, Service chat-router" in ready.message
     assert "delete or rename them, or rename the OasisDeployment" in ready.message
@@ -92,10 +92,10 @@ def test_objects_that_others_have_are_told_by_name_with_the_remedy() -> None:
 
 
 def test_what_goes_by_itself_alarms_nobody() -> None:
-    (ready,) = with_obstacles([SERVING], [Obstacle(SERVICE, leaving=True)])
+    (ready,) = with_taken_names([SERVING], [TakenName(SERVICE, leaving=True)])
     assert (ready.status, ready.reason, ready.alarming) == ("False", WAITING_FOR_DELETION, False)
     assert "Service chat-router" in ready.message
 
 
 def test_with_nothing_in_the_way_conditions_are_as_they_are() -> None:
-    assert with_obstacles([SERVING, STARTING], []) == [SERVING, STARTING]
+    assert with_taken_names([SERVING, STARTING], []) == [SERVING, STARTING]

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from oasis_operator.cluster import queue as queue_module
 from oasis_operator.cluster.queue import LONGEST_BACKOFF_SECONDS, DirtyQueue, Key, backoff
 
 A, B = Key("team", "a"), Key("team", "b")
@@ -51,6 +52,29 @@ async def test_the_earliest_later_mark_counts() -> None:
     queue.mark_later(A, 0.001)
     queue.mark_later(A, 3600)
     assert await asyncio.wait_for(queue.take(), 1) == A
+
+
+async def test_news_of_a_crowd_need_one_more_look_after_a_while(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(queue_module, "GATHER_SECONDS", 0.05)
+    queue = DirtyQueue()
+    queue.mark_soon(A)
+    assert await drained(queue) == [A]
+    for _ in range(3):
+        queue.mark_soon(A)
+    assert queue.depth == 0
+    assert await asyncio.wait_for(queue.take(), 1) == A
+    queue.done(A)
+    assert queue.depth == 0
+
+
+async def test_another_spec_does_not_wait_for_news_to_gather() -> None:
+    queue = DirtyQueue()
+    queue.mark_soon(A)
+    assert await drained(queue) == [A]
+    queue.mark(A)
+    assert await drained(queue) == [A]
 
 
 async def test_a_forgotten_key_does_not_come_back() -> None:

@@ -11,14 +11,15 @@ import pytest
 from oasis_operator.cluster.devices import Devices
 from oasis_operator.cluster.errors import ApiError, ConflictError, MissingError
 from oasis_operator.cluster.queue import Key
-from oasis_operator.cluster.reconciler import Reconciler
+from oasis_operator.cluster.reconciler import AFTER_WRITING_SECONDS, Reconciler
 from oasis_operator.cluster.scaler import Scaler
 from oasis_operator.cluster.store import Store
-from oasis_operator.desired.metadata import Manifest
+from oasis_operator.desired.metadata import COMPONENT_LABEL, REVISION_LABEL, Manifest
 from oasis_operator.metrics import OperatorMetrics
+from oasis_operator.reconcile.observed import ObjectKey
 from oasis_operator.signals.prometheus import Prometheus
 from tests.unit.operator.api_server import NAMESPACE, Server
-from tests.unit.operator.make import IMAGES, MODEL
+from tests.unit.operator.make import IMAGES, MODEL, pod
 
 KEY = Key(NAMESPACE, "chat")
 INVALID = {"kv": {"blockTokens": "many"}}
@@ -29,10 +30,12 @@ def resource(spec: Manifest) -> Manifest:
     return {"metadata": {"name": "chat", "namespace": NAMESPACE, **version}, "spec": spec}
 
 
-def reconciler(server: Any, store: Store) -> Reconciler:
+def reconciler(server: Any, store: Store, *, others_wait: bool = False) -> Reconciler:
     prometheus = Prometheus("", cast("Any", None))
     scaler = Scaler(prometheus, OperatorMetrics())
-    return Reconciler(server, store, prometheus, Devices(server), scaler, IMAGES)
+    return Reconciler(
+        server, store, prometheus, Devices(server), scaler, IMAGES, lambda: others_wait
+    )
 
 
 async def passed(server: Server, spec: Manifest, failure: ApiError | None = None) -> None:
@@ -74,3 +77,57 @@ async def test_its_status_is_meant_for_it_and_for_no_later_one_of_its_name() -> 
     await passed(server, INVALID)
     (status,) = server.statuses
     assert [item["reason"] for item in status["conditions"]] == ["InvalidSpec"]
+
+
+async def test_specs_of_others_go_before_the_report_of_a_pass_that_has_written() -> None:
+    server, store = Server(), Store()
+    store.keep_resource(resource({"model": MODEL, "prefill": {}}))
+    busy = reconciler(server, store, others_wait=True)
+    assert await busy.reconcile(KEY) == AFTER_WRITING_SECONDS
+    assert (len(server.objects) > 0, server.statuses) == (True, [])
+    assert (await busy.reconcile(KEY) or 0) > AFTER_WRITING_SECONDS
+    assert len(server.statuses) == 1
+
+
+def kubelet(server: Server, store: Store) -> None:
+    """The cluster's controllers and kubelets have done their part."""
+    for key, body in list(server.objects.items()):
+        if key.kind == "Deployment":
+            count = body["spec"]["replicas"]
+            counts = ("replicas", "readyReplicas", "availableReplicas", "updatedReplicas")
+            complete = {"type": "Progressing", "status": "True", "reason": "NewReplicaSetAvailable"}
+            status = {**dict.fromkeys(counts, count), "conditions": [complete]}
+            version = str(int(body["metadata"]["resourceVersion"]) + 100)
+            store.keep_object(
+                server.put({**body, "status": status}, uid=f"{key.name}-1", resourceVersion=version)
+            )
+            labels = body["spec"]["template"]["metadata"]["labels"]
+            for number in range(count):
+                told = {"component": labels[COMPONENT_LABEL], "revision": labels[REVISION_LABEL]}
+                store.keep_pod(pod(f"{key.name}-{number}", ready=True, **told))
+
+
+async def test_one_with_nothing_to_do_is_built_again_only_for_news() -> None:
+    spec = {"model": MODEL, "prefill": {}}
+
+    class Whole(Server):
+        async def apply_status(self, kind: Any, body: Manifest) -> Manifest:
+            await super().apply_status(kind, body)
+            live = resource(spec)
+            live["metadata"]["resourceVersion"] = str(1000 + len(self.statuses))
+            return {**live, "status": body["status"]}
+
+    server, store = Whole(), Store()
+    store.keep_resource(resource(spec))
+    passes = reconciler(server, store)
+    for _ in range(3):
+        await passes.reconcile(KEY)
+        kubelet(server, store)
+    assert await passes.reconcile(KEY) is None
+    name = ObjectKey("Service", "chat-router")
+    gone = server.objects.pop(name)
+    assert await passes.reconcile(KEY) is None
+    assert name not in server.objects
+    store.drop_object(gone)
+    await passes.reconcile(KEY)
+    assert name in server.objects

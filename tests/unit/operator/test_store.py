@@ -18,19 +18,61 @@ def service(version: str = "5", uid: str = "s-1", owner: str = "uid-1") -> Manif
     return body
 
 
+def ports(body: Manifest, port: int) -> Manifest:
+    body["spec"]["ports"] = [{"port": port}]
+    return body
+
+
 def test_an_older_version_never_replaces_a_newer_one() -> None:
     store = Store()
-    store.keep_object(service("9"))
-    store.keep_object(service("7"))
+    assert store.keep_object(ports(service("9"), 9)) == KEY
+    assert store.keep_object(ports(service("7"), 7)) is None
     live = store.observed(KEY, "uid-1").objects[SERVICE]
-    assert live["metadata"]["resourceVersion"] == "9"
+    assert (live["metadata"]["resourceVersion"], live["spec"]["ports"]) == ("9", [{"port": 9}])
+
+
+def test_what_only_repeats_what_is_known_is_no_news() -> None:
+    store = Store()
+    assert store.keep_object(service("5")) == KEY
+    assert store.keep_object(service("5")) is None
+    assert store.keep_object(service("6")) is None
+    live = store.observed(KEY, "uid-1").objects[SERVICE]
+    assert live["metadata"]["resourceVersion"] == "6"
+    assert store.keep_object(ports(service("7"), 7)) == KEY
+
+
+def test_a_status_that_nobody_looks_at_is_no_news() -> None:
+    store = Store()
+    store.keep_object(service("5"))
+    assert store.keep_object(service("6") | {"status": {"loadBalancer": {}}}) is None
+
+
+def test_the_status_of_a_deployment_is_news() -> None:
+    store = Store()
+    workload = next(item for item in built(deployment()).objects if item["kind"] == "Deployment")
+    workload["metadata"] |= {"resourceVersion": "5", "uid": "w-1"}
+    assert store.keep_object(workload) == KEY
+    later = copy.deepcopy(workload) | {"status": {"readyReplicas": 1}}
+    later["metadata"]["resourceVersion"] = "6"
+    assert store.keep_object(later) == KEY
+
+
+def test_a_pod_that_looks_the_same_is_no_news() -> None:
+    store = Store()
+    store.keep_pod(pod())
+    later = pod(hostIP="10.0.0.1")
+    later["metadata"]["resourceVersion"] = "6"
+    assert store.keep_pod(later) is None
+    ready = pod(ready=True)
+    ready["metadata"]["resourceVersion"] = "7"
+    assert store.keep_pod(ready) == KEY
 
 
 def test_managed_fields_are_held_only_where_others_wrote_content() -> None:
     store = Store()
     store.keep_object(service())
     assert "managedFields" not in store.observed(KEY, "uid-1").objects[SERVICE]["metadata"]
-    body = service()
+    body = service("6")
     fields = {"f:spec": {"f:type": {}}}
     entry = {"manager": "kubectl-edit", "apiVersion": body["apiVersion"], "fieldsV1": fields}
     body["metadata"]["managedFields"] = [entry]
@@ -47,7 +89,7 @@ def test_objects_of_an_earlier_namesake_are_not_ours() -> None:
 def test_a_late_deletion_does_not_take_the_successor() -> None:
     store = Store()
     store.keep_object(service(uid="s-2"))
-    store.drop_object(service(uid="s-1"))
+    assert store.drop_object(service(uid="s-1")) is None
     assert SERVICE in store.observed(KEY, "uid-1").objects
     store.drop_object(service(uid="s-2"))
     assert store.observed(KEY, "uid-1").objects == {}
