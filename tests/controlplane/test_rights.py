@@ -175,6 +175,7 @@ def go_through_all(world: World, operator: OperatorProcess) -> None:
     world.apply("pinned", claiming(cpus=1, replicas=2))
     world.until_condition("pinned", "DecodeReady", "False")
     operator.until_resynced(2)
+    old = [item["metadata"]["name"] for item in world.owned("resourceclaimtemplates", "pinned")]
     world.apply("pinned", claiming(cpus=2, replicas=1))
 
     def left() -> list[str]:
@@ -184,7 +185,8 @@ def go_through_all(world: World, operator: OperatorProcess) -> None:
         parts += world.owned("oasisroles", "chat")
         parts += world.owned("configmaps", "chat")[1:]
         parts += world.owned("leaderworkersets", "large")[1:]
-        parts += world.owned("resourceclaimtemplates", "pinned")[1:]
+        templates = world.owned("resourceclaimtemplates", "pinned")
+        parts += [item for item in templates if item["metadata"]["name"] in old]
         return [f"{part['kind']} {part['metadata']['name']}" for part in parts]
 
     try:

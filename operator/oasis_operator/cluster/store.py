@@ -11,12 +11,13 @@ from typing import Any
 from oasis_operator.api.role_crd import ROLE_KIND
 from oasis_operator.cluster.queue import Key
 from oasis_operator.desired.metadata import DEPLOYMENT_LABEL, Manifest
+from oasis_operator.desired.pod_maker import TEMPLATE_FIELD
 from oasis_operator.reconcile.foreign_fields import written_by_others
 from oasis_operator.reconcile.observed import ObjectKey, Observed
 from oasis_operator.reconcile.ownership import controlled_by
 from oasis_operator.reconcile.pods import PodView
 
-_WITH_STATUS = frozenset({ROLE_KIND, "Deployment"})
+_WITH_STATUS = frozenset({ROLE_KIND, *TEMPLATE_FIELD})
 """Kinds of objects whose status somebody looks at; that of others changes with every pod."""
 
 
