@@ -200,6 +200,8 @@ class PredictionConfig(_Config):
     """Kind of the heads. Those of ``mtp`` are part of the model."""
     draft_model: Text | None = None
     """Folder or hub name of EAGLE heads."""
+    draft_revision: Text | None = None
+    """Branch, tag or commit of ``draft_model`` on the hub."""
     ngram_min: Annotated[Int, Field(ge=1, le=16)] = 2
     ngram_max: Annotated[Int, Field(ge=1, le=16)] = 4
 
@@ -226,6 +228,8 @@ class PredictionConfig(_Config):
                 "prediction.draft_model is of EAGLE heads; set prediction.draft_heads to eagle or "
                 "eagle3, or leave it out"
             )
+        if self.draft_revision is not None and self.draft_model is None:
+            raise ValueError("prediction.draft_revision is that of prediction.draft_model: name it")
         return self
 
 

@@ -34,6 +34,40 @@ PINNED = {"numa": {"mode": "kubelet", "policy": "required"}}
 PINNABLE = {"resources": {"limits": {"cpu": "2", **MEMORY}, "requests": {"cpu": 2}}}
 
 
+def on_the_hub(token: str) -> dict[str, Any]:
+    return {"hub": {"name": "a/b", "tokenSecret": {"name": token, "key": "token"}}}
+
+
+OURS = on_the_hub("ours")
+
+
+def heads(
+    kind: str,
+    model: dict[str, Any] | None = OURS,
+    served: dict[str, Any] | None = None,
+    prefill: dict[str, Any] | None = None,
+    prediction: dict[str, Any] | None = None,
+) -> dict[str, Any]:
+    """The spec of one engine with draft heads."""
+    given = {"kind": kind} | ({"model": model} if model else {})
+    kv = {"prediction": {"method": "auto", "heads": given} | (prediction or {})}
+    return spec(prefill=prefill, kv=kv, **({"model": served} if served else {}))
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        heads("mtp", model=None),
+        heads("eagle3", prediction={"method": "draft", "draftTokens": 4}),
+        heads("eagle", served=OURS),
+        heads("eagle", model={"pvc": {"claimName": "weights"}}, served=OURS),
+    ],
+    ids=("in the model", "drafts only", "one token", "from a volume"),
+)
+def test_draft_heads_are_taken(world: World, given: dict[str, Any]) -> None:
+    assert world.refused("drafting", given) == ""
+
+
 def test_a_pod_that_the_kubelet_can_pin_is_taken(world: World) -> None:
     assert world.refused("pinned", spec(topology=PINNED, prefill=PINNABLE, decode=PINNABLE)) == ""
 
@@ -86,6 +120,15 @@ def test_a_pod_that_the_kubelet_can_pin_is_taken(world: World) -> None:
         (spec(kv={"hostSize": "1e99"}), "at most 1Pi"),
         (spec(kv={"hostSize": "1Gi", "fastSize": "2Gi"}), "raise hostSize"),
         (spec(kv={"prediction": {"ngramMin": 5}}), "lower ngramMin or raise ngramMax"),
+        (spec(kv={"prediction": {"method": "draft"}}), "write heads, or use auto, ngram"),
+        (heads("eagle", prediction={"method": "ema"}), "only the methods auto and draft use heads"),
+        (heads("eagle", model=None), "write model exactly for the first two"),
+        (heads("mtp"), "write model exactly for the first two"),
+        (heads("eagle", prefill={}), "use kv.prediction.heads without prefill only"),
+        (
+            heads("eagle", served=OURS, model=on_the_hub("theirs")),
+            "write the same tokenSecret in model.hub and in kv.prediction.heads.model.hub",
+        ),
         (spec(decode={"replicas": 0}), "spec.decode.replicas"),
         (
             spec(decode={"resources": {"limits": {"memory": "1Gi"}}}),
@@ -151,7 +194,12 @@ def test_defaults_are_stored_at_every_level(world: World) -> None:
     world.apply("plain", spec(decode=None))
     stored = world.get("odep", "plain")["spec"]
     assert stored["decode"]["replicas"] == 1
-    assert stored["kv"]["prediction"] == {"method": "ngram", "ngramMax": 4, "ngramMin": 2}
+    assert stored["kv"]["prediction"] == {
+        "method": "ngram",
+        "draftTokens": 1,
+        "ngramMax": 4,
+        "ngramMin": 2,
+    }
     assert stored["topology"]["numa"]["policy"] == "preferred"
     assert "podTemplate" not in stored["decode"]
 

@@ -143,6 +143,26 @@ class Engine(ApiModel):
     """Passed on to vLLM's server as they are, after the operator's own arguments."""
 
 
+class DraftHeads(ApiModel):
+    """Layers that draft tokens for the model, trained for it."""
+
+    model_config = ConfigDict(
+        json_schema_extra=rules(
+            rule(
+                "has(self.model) == (self.kind != 'mtp')",
+                "heads of kind eagle and eagle3 have weights of their own, those of mtp are in the "
+                "model: write model exactly for the first two",
+                ".kind",
+            ),
+        )
+    )
+
+    kind: Literal["eagle", "eagle3", "mtp"]
+    """How the heads are built."""
+    model: Model | None = None
+    """Where the weights of the heads are. Not for ``mtp``, whose heads are in the model."""
+
+
 class Prediction(ApiModel):
     """Whose query selects the blocks of the next step."""
 
@@ -152,12 +172,31 @@ class Prediction(ApiModel):
                 "self.ngramMin <= self.ngramMax",
                 "ngramMin must not exceed ngramMax: lower ngramMin or raise ngramMax",
                 ".ngramMin",
-            )
+            ),
+            rule(
+                "self.method != 'draft' || has(self.heads)",
+                "method draft is that of draft heads: write heads, or use auto, ngram, ema or "
+                "previous",
+                ".method",
+            ),
+            rule(
+                "!has(self.heads) || self.method in ['auto', 'draft']",
+                "only the methods auto and draft use heads: set method to one of them or leave "
+                "heads out",
+                ".heads",
+            ),
         )
     )
 
-    method: Literal["ngram", "previous"] = "ngram"
-    """``ngram`` rides a draft token as a second row; ``previous`` uses the last token's query."""
+    method: Literal["auto", "draft", "ngram", "ema", "previous"] = "ngram"
+    """``draft`` and ``ngram`` ride draft tokens as more rows of a step: those of ``heads``, or what
+    followed the last tokens before. ``ema`` is the mean of the last queries, ``previous`` the last
+    one. ``auto`` takes the first of draft, ngram and ema that pays for a request."""
+    draft_tokens: Annotated[int, Field(ge=1, le=16)] = 1
+    """Most draft tokens of a request in one step."""
+    heads: DraftHeads | None = None
+    """For the methods ``auto`` and ``draft``. Not with prefill pods, where the heads' keys and
+    values of a prompt would stay."""
     ngram_min: Annotated[int, Field(ge=1, le=16)] = 2
     """Shortest match of a draft, in tokens."""
     ngram_max: Annotated[int, Field(ge=1, le=16)] = 4
@@ -195,6 +234,8 @@ class Kv(ApiModel):
     """``auto`` is dense while sparsity would not pay, ``sparse`` always tries, ``dense`` never."""
     budget_tokens: Annotated[int, Field(ge=64, le=131072)] = 2048
     """Tokens in the selected blocks of one KV head, beside sinks and local window."""
+    budget_grows_from: Annotated[int | None, Field(ge=128, le=16777216)] = None
+    """Context in tokens from which on the budget grows with its square root; absent: 32768."""
     sink_tokens: Annotated[int, Field(ge=0, le=1024)] = 64
     """First tokens of the context that are always attended to."""
     window_tokens: Annotated[int, Field(ge=1, le=4096)] = 64
@@ -483,6 +524,12 @@ def _a_gpu_for_each_rank(role: str) -> dict[str, str]:
     )
 
 
+def _written(start: str, *optional: str) -> str:
+    """CEL: every one of the optional fields, each inside the last, is there."""
+    inside = [".".join((start, *optional[: depth + 1])) for depth in range(len(optional))]
+    return " && ".join(f"has({path})" for path in inside)
+
+
 class Spec(ApiModel):
     """One model served with a sparse KV cache."""
 
@@ -503,6 +550,20 @@ class Spec(ApiModel):
                 "the KV transfer finds all ranks of an engine at one address: use engine.nodes "
                 "over 1 without prefill only",
                 ".engine",
+            ),
+            rule(
+                "!has(self.prefill) || !has(self.kv.prediction.heads)",
+                "the draft heads' keys and values of a prompt would stay with its prefill pod: use "
+                "kv.prediction.heads without prefill only",
+                ".kv",
+            ),
+            rule(
+                f"!({_written('self.model', 'hub', 'tokenSecret')}) || "
+                f"!({_written('self.kv.prediction', 'heads', 'model', 'hub', 'tokenSecret')}) || "
+                "self.model.hub.tokenSecret == self.kv.prediction.heads.model.hub.tokenSecret",
+                "an engine has one token for the hub: write the same tokenSecret in model.hub "
+                "and in kv.prediction.heads.model.hub, of a token that may read both",
+                ".kv",
             ),
             rule(
                 "!has(self.autoscaling) || self.autoscaling.owner == 'external' || "

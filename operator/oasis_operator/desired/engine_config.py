@@ -11,7 +11,8 @@ from pydantic import ValidationError
 from oasis_operator.api.problems import problems_of
 from oasis_operator.api.quantity import quantity_bytes
 from oasis_operator.api.resource import InvalidSpecError, OasisDeployment
-from oasis_operator.desired.model import model_source
+from oasis_operator.api.spec import Spec
+from oasis_operator.desired.model import heads_source, model_source
 from oasis_operator.desired.numa import numa_settings
 from oasis_operator.desired.roles import RolePlan
 from oasis_runtime.contract import (
@@ -43,7 +44,8 @@ def engine_config(od: OasisDeployment, role: RolePlan) -> EngineConfig:
 
 def _engine_config(od: OasisDeployment, role: RolePlan) -> EngineConfig:
     spec, kv = od.spec, od.spec.kv
-    source = model_source(spec.model)
+    source = model_source(spec)
+    revision = ("--revision", source.revision) if source.revision else ()
     return EngineConfig(
         model=source.path,
         served_model_name=spec.served_model_name or od.name,
@@ -63,15 +65,25 @@ def _engine_config(od: OasisDeployment, role: RolePlan) -> EngineConfig:
             budget_tokens=kv.budget_tokens,
             sink_tokens=kv.sink_tokens,
             window_tokens=kv.window_tokens,
+            budget_grows_from=kv.budget_grows_from or SelectionConfig().budget_grows_from,
         ),
-        prediction=PredictionConfig(
-            method=kv.prediction.method,
-            ngram_min=kv.prediction.ngram_min,
-            ngram_max=kv.prediction.ngram_max,
-        ),
+        prediction=_prediction(spec),
         links=LinkConfig(force=kv.links.force),
         numa=NumaConfig(policy=numa_settings(od, role).policy),
-        extra_args=(*source.args, *(spec.engine.extra_args or ())),
+        extra_args=(*revision, *(spec.engine.extra_args or ())),
+    )
+
+
+def _prediction(spec: Spec) -> PredictionConfig:
+    prediction, heads = spec.kv.prediction, heads_source(spec)
+    return PredictionConfig(
+        method=prediction.method,
+        draft_tokens=prediction.draft_tokens,
+        draft_heads=prediction.heads.kind if prediction.heads else None,
+        draft_model=heads.path if heads else None,
+        draft_revision=heads.revision if heads else None,
+        ngram_min=prediction.ngram_min,
+        ngram_max=prediction.ngram_max,
     )
 
 

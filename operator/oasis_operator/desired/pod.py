@@ -17,7 +17,7 @@ from oasis_operator.desired.metadata import (
     selector,
     workers_of,
 )
-from oasis_operator.desired.model import model_source, secret_env
+from oasis_operator.desired.model import hub_environment, secret_env, sources
 from oasis_operator.desired.override import OverrideError, overridden
 from oasis_operator.desired.probes import http_probe, startup_probe
 from oasis_operator.desired.roles import RolePlan
@@ -116,13 +116,13 @@ def resources(section: Resources | None) -> Manifest:
 
 
 def _pod_spec(od: OasisDeployment, role: RolePlan, image: str, config_map: str) -> Manifest:
-    source = model_source(od.spec.model)
+    loaded = sources(od.spec)
     scratch = (("tmp", "/tmp"), ("home", HOME))
     volumes: list[Manifest] = [
         {"name": "config", "configMap": {"name": config_map}},
         *({"name": name, "emptyDir": {}} for name, _ in scratch),
         {"name": "shm", "emptyDir": {"medium": "Memory"}},
-        *source.volumes,
+        *(volume for source in loaded for volume in source.volumes),
     ]
     mounts: list[Manifest] = [
         {
@@ -132,7 +132,7 @@ def _pod_spec(od: OasisDeployment, role: RolePlan, image: str, config_map: str) 
         },
         *({"name": name, "mountPath": path} for name, path in scratch),
         {"name": "shm", "mountPath": "/dev/shm"},
-        *source.mounts,
+        *(mount for source in loaded for mount in source.mounts),
     ]
     # The default seccomp profile lets only containers with it set a memory policy.
     capabilities = ("SYS_NICE",) if od.spec.topology.numa.bind_memory else ()
@@ -140,7 +140,7 @@ def _pod_spec(od: OasisDeployment, role: RolePlan, image: str, config_map: str) 
         "name": ENGINE_CONTAINER,
         "image": image,
         "command": ["python", "-m", "oasis_runtime", "serve", "--config", ENGINE_CONFIG_PATH],
-        "env": _environment(od, list(source.env)),
+        "env": _environment(od, hub_environment(loaded)),
         "ports": [
             {"name": "http", "containerPort": HTTP_PORT, "protocol": "TCP"},
             {"name": "transfer", "containerPort": TRANSFER_PORT, "protocol": "TCP"},
@@ -168,7 +168,7 @@ def _pod_spec(od: OasisDeployment, role: RolePlan, image: str, config_map: str) 
     )
 
 
-def _environment(od: OasisDeployment, source: list[Manifest]) -> list[Any]:
+def _environment(od: OasisDeployment, hub: list[Manifest]) -> list[Any]:
     env: list[Manifest] = [
         {
             "name": "OASIS_TRANSFER_HOST",
@@ -178,7 +178,7 @@ def _environment(od: OasisDeployment, source: list[Manifest]) -> list[Any]:
         # The number that the pod runs as has no name in the image's /etc/passwd.
         {"name": "USER", "value": "oasiskv"},
         {"name": "VLLM_NO_USAGE_STATS", "value": "1"},
-        *source,
+        *hub,
     ]
     if od.spec.engine.nodes > 1:
         # What they stand for the LeaderWorkerSet's controller puts before all others.

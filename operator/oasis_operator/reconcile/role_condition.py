@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 
 from oasis_operator.desired.metadata import Component
-from oasis_operator.desired.model import MODEL_MOUNT
+from oasis_operator.desired.model import ModelSource
 from oasis_operator.desired.spec_names import NONE_OWN, in_spec_words
 from oasis_operator.reconcile.conditions import DECODE_READY, PREFILL_READY, Draft, all_ready
 from oasis_operator.reconcile.observed import DeploymentView
@@ -22,7 +22,7 @@ def role_condition(
     view: DeploymentView | None,
     pods: Iterable[PodView],
     warnings: Mapping[str, str],
-    model: str,
+    loaded: Sequence[ModelSource],
     since: datetime,
     own: Mapping[str, str] = NONE_OWN,
 ) -> Draft:
@@ -33,7 +33,7 @@ def role_condition(
         view: its Deployment in the revision that the spec asks for.
         pods: pods of that Deployment.
         warnings: pod uid -> the kubelet's last complaint about starting it.
-        model: where the spec says that the model is.
+        loaded: the model and what else the engines load.
         since: pods that have not been ready from before then on are late.
         own: settings that the role's section of the spec says itself, and by which field.
     """
@@ -50,7 +50,7 @@ def role_condition(
     waiting = sorted((p for p in pods if not p.ready and not p.terminating), key=lambda p: p.name)
     for pod in waiting:
         if pod.problem is not None:
-            told = _in_users_words(pod.problem, component, model, own)
+            told = _in_users_words(pod.problem, component, loaded, own)
             return Draft(
                 kind, "False", pod.problem.reason, f"{count}; pod {pod.name}: {told}", True
             )
@@ -60,7 +60,7 @@ def role_condition(
                 kind,
                 "False",
                 "PodNotStarted",
-                f"{count}; pod {pod.name} cannot start: {warnings[pod.uid]} (model: {model})",
+                f"{count}; pod {pod.name} cannot start: {warnings[pod.uid]} ({_all_of(loaded)})",
                 True,
             )
     late = [pod for pod in waiting if pod.ready_changed < since]
@@ -78,15 +78,23 @@ def role_condition(
     return Draft(kind, "False", "Starting", f"{count}; the others are starting")
 
 
+def _all_of(loaded: Sequence[ModelSource]) -> str:
+    model, *heads = (source.told for source in loaded)
+    return ", ".join((f"model: {model}", *(f"draft heads: {told}" for told in heads)))
+
+
 def _in_users_words(
-    problem: Problem, component: Component, model: str, own: Mapping[str, str]
+    problem: Problem, component: Component, loaded: Sequence[ModelSource], own: Mapping[str, str]
 ) -> str:
     """Inside the pod settings have other names, and the model another path, than the user wrote."""
     if problem.reason != CONFIGURATION_REJECTED:
         message = problem.message
     else:
         message = in_spec_words(problem.message, component, own)
-    if MODEL_MOUNT in message:
-        return f"{message} ({MODEL_MOUNT} is {model})"
+    mounted = [(source.mount_path, source.told) for source in loaded if source.mount_path]
+    named = [f"{path} is {told}" for path, told in mounted if path in message]
+    if named:
+        return f"{message} ({', '.join(named)})"
+    model = loaded[0].told
     about = problem.reason == CONFIGURATION_REJECTED and re.search(r"\bmodel\b", problem.message)
     return f"{message} ({model})" if about and model not in message else message

@@ -9,7 +9,7 @@ from typing import Any, Literal, cast
 from oasis_operator.api.resource import OasisDeployment
 from oasis_operator.api.status import PlacementStatus, RolePlacement, RoleStatus, Status
 from oasis_operator.desired.metadata import Component
-from oasis_operator.desired.model import model_source
+from oasis_operator.desired.model import model_source, sources
 from oasis_operator.desired.placement import Placements
 from oasis_operator.desired.roles import RolePlan, role_plans
 from oasis_operator.desired.rollout import Rollout
@@ -74,7 +74,7 @@ def _role_condition(
         observed.workload(revision, component),
         observed.members_of(revision, component),
         warnings,
-        model_source(od.spec.model).told,
+        sources(od.spec),
         now - timedelta(seconds=od.spec.updates.progress_deadline_seconds),
         own_fields(plan),
     )
@@ -116,7 +116,7 @@ def status_of(
         observed_generation=od.generation,
         revision=rollout.target,
         serving_revision=served,
-        model=model_source(spec.model).short,
+        model=model_source(spec).short,
         prefill=_role(observed.workload(rollout.target, Component.PREFILL), spec.prefill.replicas)
         if spec.prefill
         else None,

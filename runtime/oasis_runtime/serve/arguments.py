@@ -138,4 +138,6 @@ def _draft_config(config: EngineConfig) -> dict[str, object]:
     }
     if p.draft_model is not None:
         heads["model"] = p.draft_model
+    if p.draft_revision is not None:
+        heads["revision"] = p.draft_revision
     return heads

@@ -17,7 +17,7 @@ from oasis_runtime.serve.config_file import Override, load_config, parse_overrid
 from oasis_runtime.serve.environment import server_environment
 from oasis_runtime.serve.fast_tier import fast_tier_problem
 from oasis_runtime.serve.machine import after_links, check_numa, measure_links
-from oasis_runtime.serve.model_folder import read_shape, weights
+from oasis_runtime.serve.model_folder import check_heads, read_shape, weights
 from oasis_runtime.serve.payload import EnginePayload
 from oasis_runtime.serve.refusal import RefusalError, report
 from oasis_runtime.serve.threads import CpuShare, read_quota
@@ -61,6 +61,7 @@ def prepare(config: EngineConfig) -> EnginePayload:
     if problems:
         raise RefusalError(problems)
     shape = read_shape(config.model, config.dtype)
+    check_heads(config.prediction)
     if (problem := fast_tier_problem(config, shape)) is not None:
         raise RefusalError([problem])
     placement = check_numa(config.numa, HostView())

@@ -8,6 +8,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
+from oasis_runtime.contract import PredictionConfig
 from oasis_runtime.serve.refusal import RefusalError
 
 _CONFIG = "config.json"
@@ -50,29 +51,42 @@ def read_shape(model: str, dtype: str) -> ModelShape | None:
     """
     if not is_folder(model):
         return None
+    return _shape(_read_config(model, "model path", "spec.model"), dtype)
+
+
+def check_heads(config: PredictionConfig) -> None:
+    """What vLLM would say of absent draft heads only after it has loaded the model.
+
+    Raises:
+        RefusalError: their folder or its ``config.json`` is missing or not readable.
+    """
+    if config.draft_model is not None and is_folder(config.draft_model):
+        _read_config(config.draft_model, "path of the draft heads", "prediction.draft_model")
+
+
+def _read_config(model: str, named: str, setting: str) -> Any:
     folder = Path(model)
     try:
         exists = folder.is_dir()
     except OSError as error:
         raise RefusalError(
-            [f"model path {model[:200]} cannot be opened ({error.strerror}); correct spec.model"]
+            [f"{named} {model[:200]} cannot be opened ({error.strerror}); correct {setting}"]
         ) from None
     if not exists:
         raise RefusalError(
-            [f"model path {model} does not exist in this container; mount it or correct spec.model"]
+            [f"{named} {model} does not exist in this container; mount it or correct {setting}"]
         )
     file = folder / _CONFIG
     try:
-        content: Any = json.loads(file.read_bytes())
+        return json.loads(file.read_bytes())
     except FileNotFoundError:
         raise RefusalError(
-            [f"model path {model} has no config.json; point it at a Hugging Face model folder"]
+            [f"{named} {model} has no config.json; point it at a Hugging Face model folder"]
         ) from None
     except (OSError, ValueError, RecursionError) as error:
         raise RefusalError(
             [f"{file} cannot be read as JSON ({error}); copy the model folder again"]
         ) from None
-    return _shape(content, dtype)
 
 
 def weights(model: str) -> str:

@@ -45,6 +45,9 @@ def test_the_served_name_is_that_of_the_deployment_unless_said() -> None:
         ({"kv": {"sinkTokens": 0}}, "selection.sink_tokens", 0),
         ({"kv": {"windowTokens": 32}}, "selection.window_tokens", 32),
         ({"kv": {"prediction": {"method": "previous"}}}, "prediction.method", "previous"),
+        ({"kv": {"budgetGrowsFrom": 8192}}, "selection.budget_grows_from", 8192),
+        ({}, "selection.budget_grows_from", 32768),
+        ({"kv": {"prediction": {"draftTokens": 4}}}, "prediction.draft_tokens", 4),
         ({"kv": {"prediction": {"ngramMin": 1}}}, "prediction.ngram_min", 1),
         ({"kv": {"prediction": {"ngramMax": 6}}}, "prediction.ngram_max", 6),
         ({"kv": {"links": {"force": True}}}, "links.force", True),
@@ -70,6 +73,19 @@ def test_the_hubs_revision_comes_before_the_users_arguments() -> None:
     )[0]
     assert config.model == "a/b"
     assert config.extra_args == ("--revision", "r", "--x")
+
+
+def test_heads_are_told_by_kind_place_and_revision() -> None:
+    heads = {"kind": "eagle3", "model": {"hub": {"name": "a/heads", "revision": "r"}}}
+    kv = {"prediction": {"method": "draft", "heads": heads}}
+    told = configs(prefill=None, kv=kv)[0].prediction
+    assert (told.draft_heads, told.draft_model, told.draft_revision) == ("eagle3", "a/heads", "r")
+
+
+def test_heads_in_the_model_need_no_place() -> None:
+    kv = {"prediction": {"method": "auto", "heads": {"kind": "mtp"}}}
+    told = configs(prefill=None, kv=kv)[0].prediction
+    assert (told.draft_heads, told.draft_model) == ("mtp", None)
 
 
 def test_the_file_reads_back_as_the_same_configuration() -> None:

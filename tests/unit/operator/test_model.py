@@ -4,12 +4,26 @@ from typing import Any
 
 import pytest
 
-from oasis_operator.api.spec import Model
-from oasis_operator.desired.model import model_source
+from oasis_operator.api.spec import Spec
+from oasis_operator.desired.model import (
+    ModelSource,
+    heads_source,
+    hub_environment,
+    model_source,
+    sources,
+)
+
+TOKEN = {"name": "hub", "key": "token"}
+OFFLINE = {"name": "HF_HUB_OFFLINE", "value": "1"}
 
 
-def source(**given: Any) -> Any:
-    return model_source(Model.model_validate(given))
+def source(**given: Any) -> ModelSource:
+    return model_source(Spec.model_validate({"model": given}))
+
+
+def with_heads(heads: dict[str, Any], **model: Any) -> Spec:
+    kv = {"prediction": {"method": "auto", "heads": heads}}
+    return Spec.model_validate({"model": model or {"image": {"path": "/m"}}, "kv": kv})
 
 
 def test_a_model_in_the_image_needs_no_volume() -> None:
@@ -40,12 +54,10 @@ def test_an_image_of_its_own_is_mounted_by_the_kubelet() -> None:
     assert "models/llama:8b" in found.told
 
 
-def test_a_hub_model_has_its_token_from_the_secret_and_its_revision_as_argument() -> None:
-    found = source(
-        hub={"name": "a/b", "revision": "abc", "tokenSecret": {"name": "hub", "key": "token"}}
-    )
-    assert found.args == ("--revision", "abc")
-    assert found.env[0]["valueFrom"]["secretKeyRef"] == {"name": "hub", "key": "token"}
+def test_a_hub_model_has_its_token_from_the_secret_and_its_revision() -> None:
+    found = source(hub={"name": "a/b", "revision": "abc", "tokenSecret": TOKEN})
+    assert (found.path, found.revision) == ("a/b", "abc")
+    assert hub_environment((found,))[0]["valueFrom"]["secretKeyRef"] == TOKEN
 
 
 @pytest.mark.parametrize(
@@ -58,7 +70,7 @@ def test_a_hub_model_has_its_token_from_the_secret_and_its_revision_as_argument(
     ],
 )
 def test_a_local_model_never_asks_the_hub(kind: str, given: dict[str, str]) -> None:
-    assert {"name": "HF_HUB_OFFLINE", "value": "1"} in source(**{kind: given}).env
+    assert hub_environment((source(**{kind: given}),)) == [OFFLINE]
 
 
 @pytest.mark.parametrize(
@@ -67,3 +79,27 @@ def test_a_local_model_never_asks_the_hub(kind: str, given: dict[str, str]) -> N
 def test_exactly_one_source_is_needed(given: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="exactly one"):
         source(**given)
+
+
+def test_heads_are_mounted_beside_the_model() -> None:
+    heads = {"kind": "eagle", "model": {"pvc": {"claimName": "weights", "path": "heads"}}}
+    spec = with_heads(heads, pvc={"claimName": "weights"})
+    model, found = sources(spec)
+    assert found == heads_source(spec)
+    assert found.path == f"{found.mounts[0]['mountPath']}/heads"
+    assert "spec.kv.prediction.heads.model.pvc" in found.told
+    names = [volume["name"] for volume in (*model.volumes, *found.volumes)]
+    paths = [mount["mountPath"] for mount in (*model.mounts, *found.mounts)]
+    assert len(set(names)) == len(set(paths)) == 2
+
+
+def test_heads_inside_the_model_are_no_source_of_their_own() -> None:
+    assert len(sources(with_heads({"kind": "mtp"}))) == 1
+
+
+def test_heads_on_the_hub_are_downloaded_for_a_local_model() -> None:
+    hub = {"name": "a/heads", "revision": "r", "tokenSecret": TOKEN}
+    loaded = sources(with_heads({"kind": "eagle3", "model": {"hub": hub}}))
+    environment = hub_environment(loaded)
+    assert OFFLINE not in environment
+    assert [variable["name"] for variable in environment] == ["HF_TOKEN"]

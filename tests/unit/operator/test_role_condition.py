@@ -4,7 +4,9 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from oasis_operator.api.spec import Spec
 from oasis_operator.desired.metadata import Component
+from oasis_operator.desired.model import sources
 from oasis_operator.reconcile.conditions import Draft
 from oasis_operator.reconcile.observed import DeploymentView
 from oasis_operator.reconcile.pods import PodView, Problem
@@ -13,7 +15,19 @@ from oasis_operator.reconcile.role_condition import role_condition
 
 SINCE = datetime(2026, 1, 1, tzinfo=UTC)
 """Pods that have not been ready from before then on are late."""
-MODEL = "spec.model.hostPath.path /srv/tiny"
+LOADED = sources(
+    Spec.model_validate(
+        {
+            "model": {"hostPath": {"path": "/srv/tiny"}},
+            "kv": {
+                "prediction": {
+                    "method": "draft",
+                    "heads": {"kind": "eagle", "model": {"pvc": {"claimName": "weights"}}},
+                }
+            },
+        }
+    )
+)
 
 
 def view(component: Component = Component.PREFILL, **changes: Any) -> DeploymentView:
@@ -45,7 +59,7 @@ def waiting_pod(problem: Problem | None = None, name: str = "p-1", **changes: An
 def condition(
     found: DeploymentView | None, *pods: PodView, warnings: dict[str, str] | None = None
 ) -> Draft:
-    return role_condition(Component.PREFILL, found, pods, warnings or {}, MODEL, SINCE)
+    return role_condition(Component.PREFILL, found, pods, warnings or {}, LOADED, SINCE)
 
 
 NOT_READY = view(ready=0, available=0)
@@ -71,9 +85,15 @@ def test_a_rejected_configuration_is_told_with_the_users_own_path() -> None:
     found = condition(NOT_READY, waiting_pod(problem))
     assert found.reason == "ConfigurationRejected"
     assert "/mnt/model has no config.json: put it there" in found.message
-    assert "/srv/tiny" in found.message
+    assert "(/mnt/model is spec.model.hostPath.path /srv/tiny)" in found.message
     assert "p-1" in found.message
     assert found.alarming
+
+
+def test_draft_heads_that_are_rejected_are_told_as_such() -> None:
+    problem = Problem("ConfigurationRejected", "/mnt/heads has no config.json: put it there")
+    found = condition(NOT_READY, waiting_pod(problem))
+    assert "(/mnt/heads is spec.kv.prediction.heads.model.pvc weights)" in found.message
 
 
 def test_a_rejected_configuration_is_told_with_the_fields_of_the_spec() -> None:
@@ -94,6 +114,7 @@ def test_a_volume_that_is_not_there_is_told_in_the_kubelets_words() -> None:
     found = condition(NOT_READY, waiting_pod(starting=True), warnings=warnings)
     assert found.reason == "PodNotStarted"
     assert "/srv/tiny is not a directory" in found.message
+    assert "draft heads: spec.kv.prediction.heads.model.pvc weights" in found.message
     assert found.alarming
 
 

@@ -104,6 +104,13 @@ def test_draft_heads_are_vllms_and_wait_for_what_was_accepted(method: str) -> No
     }
 
 
+def test_heads_on_the_hub_are_those_of_their_revision() -> None:
+    arguments = server_arguments(
+        payload(prediction={"method": "draft", **HEADS, "draft_revision": "r"})
+    )
+    assert json.loads(value(arguments, "--speculative-config"))["revision"] == "r"
+
+
 def test_heads_that_are_part_of_the_model_have_no_folder() -> None:
     arguments = server_arguments(payload(prediction={"method": "draft", "draft_heads": "mtp"}))
     sent = json.loads(value(arguments, "--speculative-config"))

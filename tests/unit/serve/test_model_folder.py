@@ -7,7 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from oasis_runtime.serve.model_folder import ModelShape, is_folder, read_shape, weights
+from oasis_runtime.contract import PredictionConfig
+from oasis_runtime.serve.model_folder import (
+    ModelShape,
+    check_heads,
+    is_folder,
+    read_shape,
+    weights,
+)
 from oasis_runtime.serve.refusal import RefusalError
 
 
@@ -36,6 +43,29 @@ def test_an_absent_folder_names_the_remedy() -> None:
         "model path /models/absent does not exist in this container; "
         "mount it or correct spec.model",
     )
+
+
+def heads(place: str) -> PredictionConfig:
+    return PredictionConfig(method="draft", draft_heads="eagle", draft_model=place)
+
+
+def test_absent_draft_heads_name_the_remedy() -> None:
+    with pytest.raises(RefusalError) as caught:
+        check_heads(heads("/heads/absent"))
+    assert caught.value.sentences == (
+        "path of the draft heads /heads/absent does not exist in this container; "
+        "mount it or correct prediction.draft_model",
+    )
+
+
+def test_draft_heads_without_config_are_none(tmp_path: Path) -> None:
+    with pytest.raises(RefusalError, match=r"draft heads .* has no config\.json"):
+        check_heads(heads(str(tmp_path)))
+
+
+def test_draft_heads_on_the_hub_are_checked_by_vllm() -> None:
+    check_heads(heads("a/heads"))
+    check_heads(PredictionConfig())
 
 
 def test_a_folder_without_config_is_no_model(tmp_path: Path) -> None:
