@@ -142,10 +142,11 @@ class Reconciler:
         except InvalidSpecError as error:
             await self._report_failure(body, failed("InvalidSpec", str(error)))
             return None
+        # Together with the resource: what comes while something is waited for is news.
+        observed, news = self._store.observed(key, od.uid), self._store.news(key)
         if od.spec.engine.nodes > 1 and not await self._server.served(LEADER_WORKER_SET):
             await self._report_failure(body, no_groups(od))
             return UNREADY_SECONDS
-        observed, news = self._store.observed(key, od.uid), self._store.news(key)
         scaled = await self._scaler.scaled(key, od, observed)
         od = scaled.od
         try:

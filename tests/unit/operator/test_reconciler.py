@@ -92,38 +92,76 @@ async def test_specs_of_others_go_before_the_report_of_a_pass_that_has_written()
 def kubelet(server: Server, store: Store) -> None:
     """The cluster's controllers and kubelets have done their part."""
     for key, body in list(server.objects.items()):
-        if key.kind == "Deployment":
+        if key.kind in ("Deployment", "LeaderWorkerSet"):
             count = body["spec"]["replicas"]
             counts = ("replicas", "readyReplicas", "availableReplicas", "updatedReplicas")
-            complete = {"type": "Progressing", "status": "True", "reason": "NewReplicaSetAvailable"}
-            status = {**dict.fromkeys(counts, count), "conditions": [complete]}
+            conditions = [
+                {"type": "Progressing", "status": "True", "reason": "NewReplicaSetAvailable"},
+                {"type": "Available", "status": "True"},
+            ]
+            status = {**dict.fromkeys(counts, count), "conditions": conditions}
             version = str(int(body["metadata"]["resourceVersion"]) + 100)
             store.keep_object(
                 server.put({**body, "status": status}, uid=f"{key.name}-1", resourceVersion=version)
             )
-            labels = body["spec"]["template"]["metadata"]["labels"]
+            labels = body["metadata"]["labels"]
             for number in range(count):
                 told = {"component": labels[COMPONENT_LABEL], "revision": labels[REVISION_LABEL]}
                 store.keep_pod(pod(f"{key.name}-{number}", ready=True, **told))
 
 
-async def test_one_with_nothing_to_do_is_built_again_only_for_news() -> None:
-    spec = {"model": MODEL, "prefill": {}}
+class Whole(Server):
+    """Answers a status with the OasisDeployment that has it."""
 
-    class Whole(Server):
-        async def apply_status(self, kind: Any, body: Manifest) -> Manifest:
-            await super().apply_status(kind, body)
-            live = resource(spec)
-            live["metadata"]["resourceVersion"] = str(1000 + len(self.statuses))
-            return {**live, "status": body["status"]}
+    def __init__(self, stored: Manifest) -> None:
+        super().__init__()
+        self.stored = stored
 
-    server, store = Whole(), Store()
-    store.keep_resource(resource(spec))
-    passes = reconciler(server, store)
+    async def apply_status(self, kind: Any, body: Manifest) -> Manifest:
+        await super().apply_status(kind, body)
+        live = copy.deepcopy(self.stored)
+        live["metadata"]["resourceVersion"] = str(1000 + len(self.statuses))
+        return {**live, "status": body["status"]}
+
+
+async def until_calm(passes: Reconciler, server: Server, store: Store) -> None:
     for _ in range(3):
         await passes.reconcile(KEY)
         kubelet(server, store)
     assert await passes.reconcile(KEY) is None
+
+
+async def test_a_spec_that_comes_while_a_pass_waits_for_an_answer_is_carried_out() -> None:
+    engine = {"tensorParallelSize": 2, "nodes": 2}
+    newer = resource({"model": MODEL, "engine": engine, "kv": {"budgetTokens": 512}})
+    newer["metadata"] |= {"generation": 2, "resourceVersion": "4000"}
+
+    class Groups(Whole):
+        store: Store | None = None
+
+        async def served(self, _: Any) -> bool:
+            if self.store is not None:
+                self.stored = newer
+                self.store.keep_resource(copy.deepcopy(newer))
+            return True
+
+    server, store = Groups(resource({"model": MODEL, "engine": engine})), Store()
+    store.keep_resource(copy.deepcopy(server.stored))
+    passes = reconciler(server, store)
+    await until_calm(passes, server, store)
+    old = {key for key in server.objects if key.kind == "LeaderWorkerSet"}
+    server.store = store
+    await passes.reconcile(KEY)
+    await passes.reconcile(KEY)
+    assert {key for key in server.objects if key.kind == "LeaderWorkerSet"} > old
+
+
+async def test_one_with_nothing_to_do_is_built_again_only_for_news() -> None:
+    stored = resource({"model": MODEL, "prefill": {}})
+    server, store = Whole(stored), Store()
+    store.keep_resource(copy.deepcopy(stored))
+    passes = reconciler(server, store)
+    await until_calm(passes, server, store)
     name = ObjectKey("Service", "chat-router")
     gone = server.objects.pop(name)
     assert await passes.reconcile(KEY) is None
