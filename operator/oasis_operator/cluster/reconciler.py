@@ -214,7 +214,7 @@ class Reconciler:
     ) -> bool:
         """Whether it serves with all its pods, or is gone."""
         od, body = scaled.od, self._store.resource(key)
-        if body is None:
+        if body is None or body["metadata"]["uid"] != od.uid:
             return True
         observed = self._store.observed(key, od.uid)
         counts = {role.value: count for role, count in replicas_of(od).items()}

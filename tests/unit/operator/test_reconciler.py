@@ -79,6 +79,22 @@ async def test_its_status_is_meant_for_it_and_for_no_later_one_of_its_name() -> 
     assert [item["reason"] for item in status["conditions"]] == ["InvalidSpec"]
 
 
+async def test_one_that_was_made_anew_gets_no_status_of_the_one_before() -> None:
+    store = Store()
+
+    class Replaced(Server):
+        async def apply(self, kind: Any, body: Manifest, uid: str | None) -> Manifest:
+            newer = resource({"model": MODEL})
+            newer["metadata"] |= {"uid": "uid-2", "resourceVersion": "4000"}
+            store.keep_resource(newer)
+            return await super().apply(kind, body, uid)
+
+    server = Replaced()
+    store.keep_resource(resource({"model": MODEL}))
+    await reconciler(server, store).reconcile(KEY)
+    assert server.statuses == []
+
+
 async def test_specs_of_others_go_before_the_report_of_a_pass_that_has_written() -> None:
     server, store = Server(), Store()
     store.keep_resource(resource({"model": MODEL, "prefill": {}}))
