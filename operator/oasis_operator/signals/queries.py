@@ -45,8 +45,14 @@ class Queries:
 
 def queries(od: OasisDeployment, revision: str) -> Queries:
     """About the pods of one revision: what others measured is not of those that serve."""
-    decodes = _pods(od, revision, Component.DECODE)
-    engines = f'namespace="{od.namespace}",pod=~"{od.name}-{revision}-(prefill|decode)-.+"'
+    return state_queries(
+        f'namespace="{od.namespace}",pod=~"{od.name}-{revision}-(prefill|decode)-.+"',
+        _pods(od, revision, Component.DECODE),
+    )
+
+
+def state_queries(engines: str, decodes: str) -> Queries:
+    """About the pods that matchers of labels select: both roles, and decode alone."""
 
     def rate(metric: str, by: str = "", pods: str = engines) -> str:
         grouping = f" by ({by})" if by else ""
@@ -123,8 +129,13 @@ class FleetQueries:
 
 def fleet_queries(od: OasisDeployment, revision: str) -> FleetQueries:
     """About the pods of one revision: the router sends to no others."""
-    decode = _pods(od, revision, Component.DECODE)
-    prefill = _pods(od, revision, Component.PREFILL)
+    return scaling_queries(
+        _pods(od, revision, Component.DECODE), _pods(od, revision, Component.PREFILL)
+    )
+
+
+def scaling_queries(decode: str, prefill: str) -> FleetQueries:
+    """About the pods of both roles that matchers of labels select."""
     to_fast = f'{Metric.TIER_BYTES}{{{decode},target="fast"}}'
     from_remote = f'{Metric.TIER_BYTES}{{{decode},source="remote"}}'
     to_remote = f'{Metric.TIER_BYTES}{{{prefill},target="remote"}}'

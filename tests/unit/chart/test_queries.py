@@ -11,8 +11,14 @@ from typing import Any
 
 import pytest
 
+from charts.dashboards.promql import DECODE, HERE, PREFILL
 from oasis_operator.metrics import OperatorMetrics
-from oasis_operator.signals.queries import fleet_queries, queries
+from oasis_operator.signals.queries import (
+    fleet_queries,
+    queries,
+    scaling_queries,
+    state_queries,
+)
 from oasis_runtime.contract import Metric
 from testbed import versions
 from tests.unit.chart.parsed import Parser
@@ -105,6 +111,25 @@ def test_the_operator_asks_for_what_exists(parser: Parser, asked: Any) -> None:
     found = list(texts(asdict(asked)))
     assert len(found) > 5
     assert {query: bad for query in found if (bad := parser.problems(query))} == {}
+
+
+def test_the_autoscaler_dashboard_shows_every_number_that_scaling_asks_for() -> None:
+    shown = [expr for expr, _ in in_dashboard(CHART / "dashboards/autoscaler.json")]
+    asked = set(texts(asdict(scaling_queries(DECODE, PREFILL))))
+    assert {query for query in asked if not any(query in expr for expr in shown)} == set()
+
+
+def test_the_autoscaler_dashboard_measures_nothing_of_engines_that_the_operator_does_not() -> None:
+    """A latency or a share of another kind would tell of another load than the one decided by."""
+    asked = {
+        *texts(asdict(scaling_queries(DECODE, PREFILL))),
+        *texts(asdict(state_queries(HERE, DECODE))),
+    }
+    for expr, _ in in_dashboard(CHART / "dashboards/autoscaler.json"):
+        rest = expr
+        for query in sorted(asked, key=len, reverse=True):
+            rest = rest.replace(query, "")
+        assert not re.search(r"vllm:|oasis_(?!deployment_|desired_|scale_)", rest), expr
 
 
 def test_every_metric_of_engine_and_operator_is_shown_somewhere() -> None:
