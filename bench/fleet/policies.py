@@ -101,6 +101,7 @@ def _role(view: RoleView, others: dict[str, float]) -> RoleSignals:
             )
             for pod in view.pods
         ),
+        placed=view.placed,
         pending_seconds=view.pending_seconds,
         queue=Latency(view.wait, view.started),
         latency=Latency(view.latency, view.observed),

@@ -334,8 +334,9 @@ class Simulation:
         return RoleView(
             replicas=len(kept),
             pods=tuple(self._pod(pod) for pod in kept if pod.ready),
+            placed=sum(pod.started_at is not None for pod in kept),
             pending_seconds=self._now
-            - min((p.asked_at for p in kept if not p.ready), default=self._now),
+            - min((p.asked_at for p in kept if p.started_at is None), default=self._now),
             wait=wait,
             started=started,
             latency=latency[0],

@@ -27,6 +27,8 @@ class RoleView:
 
     replicas: int
     pods: tuple[PodView, ...]
+    placed: int
+    """Pods that have a GPU: ready, or starting."""
     pending_seconds: float
     wait: float | None
     """90 % of the requests that started in the window had waited less, seconds."""

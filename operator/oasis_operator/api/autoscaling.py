@@ -109,4 +109,5 @@ class Autoscaling(ApiModel):
     warm_up_seconds: Annotated[int, Field(ge=0, le=3600)] = 30
     """What pods report in this time after they became ready does not count."""
     pending_seconds: Annotated[int, Field(ge=30, le=86400)] = 600
-    """Pods that are not ready after this long are given up for a while."""
+    """Pods that do not run on a node after this long are given up for a while. How long they load
+    then is a matter of updates.progressDeadlineSeconds."""

@@ -128,9 +128,9 @@ def _keep(
 def _given_up(
     role: RoleSignals, bounds: Bounds, history: RoleHistory, now: float, behaviour: Behaviour
 ) -> RoleHistory:
-    """Remembers that more pods than are ready found no place, until it is time to try again."""
-    if role.pending_seconds > behaviour.pending_seconds and role.replicas > role.ready:
-        return replace(history, given_up_at=now, given_up_above=max(bounds.least, role.ready))
+    """Remembers that no more pods than these found a place, until it is time to try again."""
+    if role.pending_seconds > behaviour.pending_seconds and role.replicas > role.placed:
+        return replace(history, given_up_at=now, given_up_above=max(bounds.least, role.placed))
     if history.given_up_at is not None and now - history.given_up_at >= behaviour.retry_seconds:
         return replace(history, given_up_at=None)
     return history
@@ -239,9 +239,10 @@ def _notices(fleet: Fleet, spec: ScalingSpec, history: History) -> Iterator[Noti
         if role.given_up_at is not None:
             yield Notice(
                 "PendingTooLong",
-                f"{name} pods were pending for {spec.behaviour.pending_seconds:.0f} s and were "
-                f"given up: no more than {role.given_up_above} until "
-                f"{spec.behaviour.retry_seconds:.0f} s later; add nodes or lower the maximum",
+                f"{name} pods did not run within {spec.behaviour.pending_seconds:.0f} s, for want "
+                f"of a node, an image or a volume, and were given up: no more than "
+                f"{role.given_up_above} until {spec.behaviour.retry_seconds:.0f} s later; add "
+                "nodes, lower the maximum or raise spec.autoscaling.pendingSeconds",
             )
     first = fleet.prefill
     if first is not None and first.latency.value is not None and first.queue.value is not None:

@@ -87,8 +87,10 @@ class RoleSignals:
     """Pods that its Deployment asks for."""
     pods: tuple[Pod, ...]
     """Its ready pods."""
+    placed: int
+    """Pods that found a node and run there: the ready ones, and those that load their model."""
     pending_seconds: float
-    """How long the oldest pod that is not ready has waited; 0 when all are ready."""
+    """How long the oldest of the others has waited for a node, an image or a volume; 0 without."""
     queue: Latency
     """Time between arrival and the start of the work."""
     latency: Latency

@@ -40,7 +40,7 @@ class Behaviour:
     warm_up_seconds: float = 30.0
     """A pod younger than this has capacity to come, but its measurements say nothing yet."""
     pending_seconds: float = 600.0
-    """Pods that are not ready after this long are given up."""
+    """Pods that do not run after this long are given up; what one loads then takes its time."""
     retry_seconds: float = 900.0
     """How long no more pods are asked for after that."""
     quality_seconds: float = 600.0

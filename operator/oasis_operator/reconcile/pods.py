@@ -46,6 +46,9 @@ class PodView:
     terminating: bool
     starting: bool
     """Bound to a node, but its container has not been created."""
+    has_run: bool
+    """A container of it runs or did: it found a place and a device, and what it loads takes time
+    that no other place would save."""
     problem: Problem | None
     created: datetime
     ready_changed: datetime
@@ -71,6 +74,7 @@ class PodView:
             ready=ready,
             terminating=metadata.get("deletionTimestamp") is not None,
             starting=_is_starting(status, conditions),
+            has_run=_has_run(status),
             problem=None if ready else _problem(metadata, status, conditions),
             created=datetime.fromisoformat(created),
             ready_changed=datetime.fromisoformat(changed),
@@ -107,6 +111,15 @@ def _is_starting(status: Mapping[str, Any], conditions: Mapping[str, Mapping[str
         scheduled
         and status.get("phase") == "Pending"
         and all(reason in ("ContainerCreating", "PodInitializing") for reason in waiting)
+    )
+
+
+def _has_run(status: Mapping[str, Any]) -> bool:
+    """Init containers count: in phase Pending they may load a model already."""
+    return status.get("phase", "Pending") != "Pending" or any(
+        container.get("lastState")
+        or any(name in (container.get("state") or {}) for name in ("running", "terminated"))
+        for container in _containers(status)
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -20,6 +20,7 @@ from oasis_operator.desired.metadata import (
 from oasis_operator.reconcile.conditions import SCALING_ACTIVE, Draft
 from oasis_operator.reconcile.decisions import Decision
 from oasis_operator.reconcile.observed import Identity, Observed
+from oasis_operator.reconcile.pods import PodView
 from oasis_operator.reconcile.scaling_spec import Replicas, replicas_of
 from oasis_operator.signals.fleet import RolePods
 from oasis_operator.signals.prometheus import NoSignals
@@ -100,14 +101,26 @@ def scale_targets(observed: Observed) -> tuple[TargetState, ...]:
 def role_pods(
     observed: Observed, revision: str, component: Component, replicas: int, now: datetime
 ) -> RolePods:
-    """Pods of one role in a revision, without those that are going."""
-    pods = [pod for pod in observed.pods_of(revision, component) if not pod.terminating]
+    """Pods of one role in a revision, without those that are going or have ended.
+
+    An engine on several nodes is pending as long as one of its pods is.
+    """
+    pods = _here(observed.pods_of(revision, component))
+    pending = [pod for pod in _here(observed.members_of(revision, component)) if not pod.has_run]
+    waiting = {pod.group or pod.name for pod in pending}
     since = {pod.name: (now - pod.ready_changed).total_seconds() for pod in pods}
     return RolePods(
         replicas=replicas,
         ready_seconds={pod.name: since[pod.name] for pod in pods if pod.ready},
-        pending_seconds=max((since[pod.name] for pod in pods if not pod.ready), default=0.0),
+        placed=sum((pod.group or pod.name) not in waiting for pod in pods),
+        pending_seconds=max(
+            ((now - pod.ready_changed).total_seconds() for pod in pending), default=0.0
+        ),
     )
+
+
+def _here(pods: Iterable[PodView]) -> list[PodView]:
+    return [pod for pod in pods if not pod.terminating and not pod.finished]
 
 
 def scaling_condition(decision: ScalingDecision) -> Draft:

@@ -47,8 +47,10 @@ class RolePods:
     """Pods that the Deployment asks for."""
     ready_seconds: Mapping[str, float]
     """Name of a ready pod -> how long it has been ready."""
+    placed: int
+    """Pods that found a node and run there, ready or not."""
     pending_seconds: float
-    """How long the oldest pod that is not ready has waited; 0 without one."""
+    """How long the oldest of the others has waited; 0 without one."""
 
 
 def fleet_of(numbers: FleetNumbers, decode: RolePods, prefill: RolePods | None) -> Fleet:
@@ -82,6 +84,7 @@ def _role(numbers: RoleNumbers, pods: RolePods) -> RoleSignals:
             )
             for name, seconds in sorted(pods.ready_seconds.items())
         ),
+        placed=pods.placed,
         pending_seconds=pods.pending_seconds,
         queue=numbers.queue,
         latency=numbers.latency,

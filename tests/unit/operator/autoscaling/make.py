@@ -46,6 +46,7 @@ def prefill(pods: int = 1, load: float = 0.5, **fields: Any) -> RoleSignals:
         **{
             "replicas": pods,
             "pods": (pod,) * pods,
+            "placed": pods,
             "pending_seconds": 0.0,
             "queue": Latency(0.0, 1.0 if load else 0.0),
             "latency": Latency(0.5, 1.0 if load else 0.0),
@@ -68,6 +69,7 @@ def decode(pods: int = 1, requests: float = 4.0, **fields: Any) -> RoleSignals:
         **{
             "replicas": pods,
             "pods": (pod,) * pods,
+            "placed": pods,
             "pending_seconds": 0.0,
             "queue": Latency(0.0, 1.0),
             "latency": Latency(0.02, 100.0),

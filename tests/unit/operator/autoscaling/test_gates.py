@@ -196,6 +196,20 @@ def test_pods_that_were_given_up_are_tried_again_later() -> None:
     assert decide(reverted, spec(), history, OLD + 900).decode.replicas == 5
 
 
+def test_what_found_a_place_and_loads_is_kept_where_others_are_given_up() -> None:
+    role = decode(2, requests=35)
+    stuck = fleet(decode=replace(role, replicas=5, placed=3, pending_seconds=700.0))
+    assert decided(stuck).decode.replicas == 3
+
+
+def test_a_model_that_loads_for_longer_than_a_pod_may_be_pending_is_waited_for() -> None:
+    role = decode(2, requests=35)
+    loading = fleet(decode=replace(role, replicas=5, placed=5))
+    found = decide(loading, spec(behaviour=Behaviour(pending_seconds=30.0)), watched(loading), OLD)
+    assert found.decode.replicas == 5
+    assert found.notices == ()
+
+
 def test_pods_that_are_pending_for_a_moment_are_waited_for() -> None:
     role = decode(2, requests=35)
     starting = fleet(decode=replace(role, replicas=5, pending_seconds=60.0))

@@ -74,7 +74,7 @@ async def numbers(url: str, namespace: str) -> FleetNumbers:
 
 def fleet(found: FleetNumbers) -> Fleet:
     def pods(role: Role) -> RolePods:
-        return RolePods(1, {PODS[role]: 600.0}, 0.0)
+        return RolePods(1, {PODS[role]: 600.0}, 1, 0.0)
 
     return fleet_of(found, pods(Role.DECODE), pods(Role.PREFILL))
 

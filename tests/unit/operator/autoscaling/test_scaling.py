@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
+
+import pytest
 
 from oasis_operator.api.resource import OasisDeployment
 from oasis_operator.autoscaling.decide import Decision, Notice, RoleDecision
 from oasis_operator.autoscaling.history import History
 from oasis_operator.autoscaling.reason import Reason
-from oasis_operator.desired.metadata import Component
+from oasis_operator.desired.metadata import Component, workers_of
 from oasis_operator.reconcile.observed import ObjectKey, Observed
 from oasis_operator.reconcile.pods import PodView
 from oasis_operator.reconcile.scaling import (
@@ -38,8 +41,8 @@ def decision(prefill: int, decode: int, **fields: Any) -> Decision:
 
 
 def seen(name: str, seconds: float, *, ready: bool, **fields: Any) -> PodView:
-    body = pod(name, component="decode", ready=ready, **fields)
     since = (NOW - timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    body = pod(name, component="decode", ready=ready, created=since, **fields)
     for condition in body["status"]["conditions"]:
         condition["lastTransitionTime"] = since
     return PodView.of(body)
@@ -50,14 +53,70 @@ def test_pods_count_from_when_they_became_ready_or_stopped_being_so() -> None:
         pods=(
             seen("old", 900, ready=True),
             seen("young", 5, ready=True),
-            seen("late", 40, ready=False),
-            seen("later", 70, ready=False),
+            seen("late", 40, ready=False, phase="Pending"),
+            seen("later", 70, ready=False, phase="Pending"),
         )
     )
     found = role_pods(observed, REVISION, Component.DECODE, 4, NOW)
     assert found.replicas == 4
     assert found.ready_seconds == {"old": 900.0, "young": 5.0}
-    assert found.pending_seconds == 70.0
+    assert (found.placed, found.pending_seconds) == (2, 70.0)
+
+
+RUNNING = {"name": "engine", "state": {"running": {}}}
+PULLING = {"name": "engine", "state": {"waiting": {"reason": "ContainerCreating"}}}
+CRASHED = {
+    "name": "engine",
+    "state": {"waiting": {"reason": "CrashLoopBackOff"}},
+    "lastState": {"terminated": {"exitCode": 1}},
+}
+NO_NODE = [{"type": "PodScheduled", "status": "False"}]
+
+
+@pytest.mark.parametrize(
+    "status",
+    [
+        {"phase": "Running", "containerStatuses": [RUNNING]},
+        {"phase": "Running", "containerStatuses": [CRASHED]},
+        {"phase": "Pending", "initContainerStatuses": [RUNNING], "containerStatuses": [PULLING]},
+    ],
+    ids=["loads", "crashed", "has an init container"],
+)
+def test_a_pod_that_runs_is_not_pending(status: dict[str, Any]) -> None:
+    observed = Observed(pods=(seen("loading", 4000, ready=False, **status),))
+    found = role_pods(observed, REVISION, Component.DECODE, 1, NOW)
+    assert (found.placed, found.pending_seconds) == (1, 0.0)
+
+
+@pytest.mark.parametrize(
+    "status",
+    [
+        {"phase": "Pending", "containerStatuses": [PULLING]},
+        {"phase": "Pending", "conditions": NO_NODE},
+    ],
+    ids=["its image is pulled", "no node takes it"],
+)
+def test_a_pod_that_does_not_run_is_pending(status: dict[str, Any]) -> None:
+    observed = Observed(pods=(seen("stuck", 4000, ready=False, **status),))
+    found = role_pods(observed, REVISION, Component.DECODE, 1, NOW)
+    assert (found.placed, found.pending_seconds) == (0, 4000.0)
+
+
+def test_a_pod_that_ended_for_good_is_neither_placed_nor_pending() -> None:
+    observed = Observed(pods=(seen("evicted", 4000, ready=False, phase="Failed"),))
+    found = role_pods(observed, REVISION, Component.DECODE, 1, NOW)
+    assert (found.placed, found.pending_seconds) == (0, 0.0)
+
+
+def test_an_engine_on_several_nodes_is_pending_until_all_of_its_pods_run() -> None:
+    leader = seen("leader", 4000, ready=False)
+    worker = seen("worker", 4000, ready=False, phase="Pending")
+    group = [
+        replace(leader, group="a"),
+        replace(worker, group="a", component=workers_of(Component.DECODE)),
+    ]
+    found = role_pods(Observed(pods=tuple(group)), REVISION, Component.DECODE, 1, NOW)
+    assert (found.placed, found.pending_seconds) == (0, 4000.0)
 
 
 def test_pods_of_other_revisions_and_roles_do_not_count() -> None:
