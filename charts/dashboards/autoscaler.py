@@ -92,8 +92,8 @@ LOAD = Row(
         Panel(
             "Running",
             [Query(ASKED.prefill.running, "{{pod}}"), Query(ASKED.decode.running, "{{pod}}")],
-            f"Requests that a pod works on. A decode pod is to have {REQUESTS_TARGET:.0%} of what it "
-            "carries.",
+            f"Requests that a pod works on. A decode pod is to have {REQUESTS_TARGET:.0%} of what "
+            "it carries.",
         ),
         Panel(
             "Waiting",
