@@ -113,6 +113,11 @@ SERVING = [
     Case("OasisEngineUnreachable", "it answers", {decode("up", job="pods"): "1x60"}),
     Case(
         "OasisEngineUnreachable",
+        "a model loads for a quarter of an hour",
+        {decode("up", job="pods"): "1x20 0x15 1x60"},
+    ),
+    Case(
+        "OasisEngineUnreachable",
         "something else is down",
         {series("up", namespace="team", pod="other", job="pods"): "0x60"},
     ),

@@ -5,10 +5,11 @@ from pathlib import Path
 import pytest
 import yaml
 
+from oasis_operator.api.spec import Spec
 from oasis_operator.autoscaling.recall import LEAST_AUDITS, LEAST_RECALL
 from oasis_operator.reconcile import signal_conditions as limits
 from tests.unit.chart.alert_cases import CASES
-from tests.unit.chart.rules import FILES, alerts, failures, promtool
+from tests.unit.chart.rules import FILES, alerts, failures, minutes, promtool
 from tests.unit.docs.test_docs import table
 
 ROOT = Path(__file__).parents[3]
@@ -74,6 +75,12 @@ def test_the_table_of_alerts_has_every_alert_and_its_severity() -> None:
     rows = table(ROOT / "docs" / "observability.md", "Alerts")
     documented = {row[0].split("`")[1]: row[1] for row in rows}
     assert documented == {name: rule["labels"]["severity"] for name, rule in alerts().items()}
+
+
+@pytest.mark.parametrize("name", ["OasisPodsMissing", "OasisEngineUnreachable"])
+def test_a_model_that_loads_within_the_default_deadline_is_no_alarm(name: str) -> None:
+    deadline = Spec.model_fields["updates"].get_default(call_default_factory=True)
+    assert 60 * minutes(alerts()[name]["for"]) > deadline.progress_deadline_seconds
 
 
 def test_names_of_groups_are_unique() -> None:

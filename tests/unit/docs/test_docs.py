@@ -11,6 +11,7 @@ from typing import Any, get_args
 
 import pytest
 import yaml
+from markdown_it import MarkdownIt
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
@@ -219,6 +220,28 @@ def test_the_figures_of_the_first_page_are_those_of_the_result_files() -> None:
 def test_every_benchmark_is_explained() -> None:
     scripts = {file.name for file in readme.BENCH.glob("*.py")} - {"result.py", "__init__.py"}
     assert scripts <= names(readme.README, "Benchmarks")
+
+
+COMMAND = re.compile(r"^(kubectl|helm|curl|cat|python3?|\$PYTHON|flock|make|git) ")
+QUERY = re.compile(r"^(sum|max|min|rate|histogram_quantile|count|avg)\b[\w ]*\(")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_commands_and_queries_are_shown_as_code(page: Path) -> None:
+    """In a paragraph lines run together, and quotes and stars are marks of the text."""
+    for token in MarkdownIt().parse(page.read_text()):
+        if token.type == "inline":
+            for line in token.content.splitlines():
+                assert not COMMAND.match(line), line
+                assert not QUERY.match(line), line
+
+
+@pytest.mark.parametrize("page", sorted((DOCS / "runbooks").glob("*.md")), ids=lambda p: p.stem)
+def test_a_runbook_has_something_to_type_under_look_here(page: Path) -> None:
+    _, _, rest = page.read_text().partition("## Look here\n")
+    section, _, _ = rest.partition("\n## ")
+    shown = [token.type for token in MarkdownIt().parse(section)]
+    assert {"code_block", "fence"} & set(shown)
 
 
 WRITTEN = [page for page in PAGES if page != DOCS / "api.md"]
