@@ -8,7 +8,7 @@ from bench.fleet.view import PodView, RoleView
 
 def role(replicas: int, *waiting: int) -> RoleView:
     pods = tuple(PodView(600.0, 0, count, 0.0, 0.0, 0.0, 0.0, 0.0) for count in waiting)
-    return RoleView(replicas, pods, 0.0, None, 0.0, None, 0.0)
+    return RoleView(replicas, pods, replicas, 0.0, None, 0.0, None, 0.0)
 
 
 def values(view: RoleView) -> list[float]:

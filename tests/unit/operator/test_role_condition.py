@@ -51,7 +51,17 @@ def view(component: Component = Component.PREFILL, **changes: Any) -> Deployment
 
 def waiting_pod(problem: Problem | None = None, name: str = "p-1", **changes: Any) -> PodView:
     pod = PodView(
-        name, f"uid-{name}", "prefill", "0123abcd", False, False, False, problem, SINCE, SINCE
+        name=name,
+        uid=f"uid-{name}",
+        component="prefill",
+        revision="0123abcd",
+        ready=False,
+        terminating=False,
+        starting=False,
+        has_run=False,
+        problem=problem,
+        created=SINCE,
+        ready_changed=SINCE,
     )
     return replace(pod, **changes)
 
