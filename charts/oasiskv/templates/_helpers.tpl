@@ -8,6 +8,10 @@
 {{ printf "%s:%s" .Release.Namespace (include "oasiskv.name" .) }}
 {{- end }}
 
+{{- define "oasiskv.image" -}}
+{{ .Values.image.repository }}{{ if .Values.image.digest }}@{{ .Values.image.digest }}{{ else }}:{{ .Values.image.tag | default .Chart.AppVersion }}{{ end }}
+{{- end }}
+
 {{- define "oasiskv.selector" -}}
 app.kubernetes.io/name: oasiskv-operator
 app.kubernetes.io/instance: {{ .Release.Name }}

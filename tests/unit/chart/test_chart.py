@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -102,6 +104,50 @@ def test_links_of_alerts_lead_to_where_runbooks_are_published() -> None:
     for group in one("PrometheusRule", *given)["spec"]["groups"]:
         for rule in group["rules"]:
             assert rule["annotations"]["runbook_url"] == f"{base}/{rule['alert']}.md"
+            assert "runbook" not in rule["annotations"]
+
+
+def test_without_a_base_url_no_alert_has_a_link_that_leads_nowhere() -> None:
+    for group in one("PrometheusRule", f"--api-versions={PROMETHEUS_RULE}")["spec"]["groups"]:
+        assert all("runbook_url" not in rule["annotations"] for rule in group["rules"])
+
+
+@pytest.mark.parametrize("page", [CHART / "templates/NOTES.txt", CHART / "README.md"])
+def test_who_is_told_to_delete_crds_is_told_all_of_them(page: Path) -> None:
+    (told,) = re.findall(r"kubectl delete crd ([^`\n]+)", page.read_text())
+    assert set(told.split()) == {
+        item["metadata"]["name"]
+        for item in documents()
+        if item["kind"] == "CustomResourceDefinition"
+    }
+
+
+@pytest.mark.parametrize(
+    ("given", "image"),
+    [
+        ("tag=", "r/o:0.1.0"),
+        ("tag=1.2.3", "r/o:1.2.3"),
+        (f"digest=sha256:{64 * 'a'}", f"r/o@sha256:{64 * 'a'}"),
+    ],
+)
+def test_the_image_is_named_by_its_digest_or_its_tag(given: str, image: str) -> None:
+    assert container("--set=image.repository=r/o", f"--set=image.{given}")["image"] == image
+
+
+def test_pods_get_what_policies_of_a_cluster_ask_of_them() -> None:
+    given = (
+        "--set=priorityClassName=system-cluster-critical",
+        "--set=podLabels.team=serving,podLabels.app\\.kubernetes\\.io/name=other",
+        "--set-string=podAnnotations.a=b,podAnnotations.prometheus\\.io/scrape=false",
+    )
+    before, found = one("Deployment"), one("Deployment", *given)
+    template = found["spec"]["template"]
+    assert template["spec"]["priorityClassName"] == "system-cluster-critical"
+    labels = before["spec"]["template"]["metadata"]["labels"]
+    assert template["metadata"]["labels"] == labels | {"team": "serving"}
+    assert template["metadata"]["annotations"]["a"] == "b"
+    assert template["metadata"]["annotations"]["prometheus.io/scrape"] == "false"
+    assert found["spec"]["selector"] == before["spec"]["selector"]
 
 
 def test_dashboards_are_offered_to_grafana_when_asked_for() -> None:
@@ -213,7 +259,10 @@ def test_the_lease_is_the_only_one_that_it_may_change() -> None:
         ("runtime.image=", "image"),
         ("networkPolicy.apiServerPorts={70000}", "apiServerPorts"),
         ("networkPolicy.apiServerPorts=null", "apiServerPorts"),
-        ("prometheusRule.runbooks=docs/", "runbooks"),
+        ("prometheusRule.runbooks=docs/runbooks", "runbooks"),
+        ("prometheusRule.runbooks=https://wiki/", "runbooks"),
+        ("image.digest=latest", "digest"),
+        ("podLabels.a=1", "podLabels"),
         ("podMonitor.interval=often", "interval"),
         ("dashboards.labels.a=1", "labels"),
         ("logFormat=xml", "logFormat"),

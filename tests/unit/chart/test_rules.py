@@ -35,7 +35,7 @@ def test_every_alert_has_a_case_of_either_kind(fires: bool) -> None:
 @pytest.mark.parametrize("name", sorted(alerts()))
 def test_every_alert_has_a_runbook_that_says_what_to_do(name: str) -> None:
     page = RUNBOOKS / f"{name}.md"
-    assert alerts()[name]["annotations"]["runbook_url"] == str(page.relative_to(ROOT))
+    assert alerts()[name]["annotations"]["runbook"] == str(page.relative_to(ROOT))
     lines = page.read_text().splitlines()
     assert lines[0] == f"# {name}"
     assert [line.removeprefix("## ") for line in lines if line.startswith("## ")] == SECTIONS
