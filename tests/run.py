@@ -28,7 +28,17 @@ CODE = ("charts", "operator", "runtime", "testbed", "tests", "bench", "examples"
 ENGINE_TESTS = CHECKOUT / "tests/engine"
 SERVERS = ("test_pd", "test_serve")
 """Files of ``ENGINE_TESTS`` whose engines are servers of their own: half of the time."""
-TYPED = ("oasis_operator", "oasis_runtime", "testbed", "charts.dashboards")
+TYPED = (
+    "oasis_operator",
+    "oasis_runtime",
+    "testbed",
+    "charts.dashboards",
+    "bench.fleet",
+    "bench.scale",
+    "tests.unit",
+)
+"""What comes on top of the product is what would otherwise fail only in a recording by hand, or in
+a benchmark of minutes."""
 
 
 @dataclass

@@ -132,7 +132,7 @@ def _labels(node: Node) -> Labels:
 
 
 def _scalar(node: Node) -> bool:
-    return node["type"] == "numberLiteral"
+    return bool(node["type"] == "numberLiteral")
 
 
 def _walk(node: Node) -> Iterator[Node]:

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from oasis_runtime.core.admission import Admission, hot_pages
+from oasis_runtime.core.bfloat16 import round_up
 from oasis_runtime.core.requests import Selection
 from oasis_runtime.kernels.contract import I32
 from tests.unit.core.world import BLOCK, F32, Request, World
@@ -47,7 +48,7 @@ class Peer:
         n = len(blocks)
         shape = (g.layers, n, g.heads, g.dim)
         low, high = np.sort(rng.integers(-127, 128, (2, *shape)).astype(np.int8), axis=0)
-        scale = 0.02 * rng.random(shape[:3], np.float32)
+        scale = round_up(np.float32(0.02) * rng.random(shape[:3], np.float32))
         world.engine.prepare(blocks)
         selection = self._selection(name, prompt)
         Admission(selection, low, high, scale).install(world.tables, blocks)

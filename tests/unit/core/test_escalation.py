@@ -52,7 +52,8 @@ def test_only_the_head_that_was_observed_is_escalated() -> None:
 def counts(world: World) -> list[list[int]]:
     selection = world.engine.requests.selection_of("r")
     assert selection is not None
-    return selection.count.tolist()
+    found: list[list[int]] = selection.count.tolist()
+    return found
 
 
 def decoding(slots: int, selection: object = ESCALATING) -> World:

@@ -288,9 +288,9 @@ class World:
         logical: npt.NDArray[np.int64] = numbers[lines // g.heads, block]
         assert (logical >= 0).all(), "a request attends to a page of another request"
         ends = np.array([step.batch[i].length for i in step.sparse])[lines // g.heads]
-        used = np.arange(BLOCK) < (ends - BLOCK * logical)[:, None]
+        filled = np.arange(BLOCK) < (ends - BLOCK * logical)[:, None]
         same = (self.fast[layer, slots] == self.host[layer, block, owner]).all(axis=(1, 3))
-        assert (same | ~used).all(), "a page that is attended to is not the host tier's"
+        assert (same | ~filled).all(), "a page that is attended to is not the host tier's"
         return logical
 
     def _check_attended(self, layer: int, head: int, blocks: Sequence[int], r: StepRequest) -> None:

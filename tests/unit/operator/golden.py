@@ -25,7 +25,7 @@ from oasis_operator.desired.placement import Placement
 from tests.unit.operator.make import alone, by_kubelet
 
 ROOT = Path(__file__).parents[3]
-FOLDER = Path(__file__).parent / "golden"
+FOLDER = Path(__file__).parent / "goldens"
 RELEASES = FOLDER / "releases"
 IMAGES = Images(engine="oasiskv/runtime:golden", router="oasiskv/router:golden")
 CLAIMED = "-claimed.yaml"

@@ -116,7 +116,7 @@ async def test_pods_make_no_room_for_others_that_cannot_come(taken: bool) -> Non
 
 
 def edited(body: Manifest) -> Manifest:
-    fields = {"f:spec": {"f:type": {}}}
+    fields: Manifest = {"f:spec": {"f:type": {}}}
     entry = {"manager": "helm", "apiVersion": body["apiVersion"], "fieldsV1": fields}
     return {**body, "metadata": {**body["metadata"], "managedFields": [entry]}}
 

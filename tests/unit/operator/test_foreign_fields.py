@@ -24,12 +24,16 @@ from oasis_operator.reconcile.observed import ObjectKey
 from oasis_operator.reconcile.plan import plan
 from tests.unit.operator.make import built, deployment, stored
 
-OURS = {"f:spec": {"f:replicas": {}, "f:template": {"f:spec": {"f:hostname": {}}}}}
-PAUSED = {"f:spec": {"f:paused": {}}}
-RESTARTED = {"f:spec": {"f:template": {"f:metadata": {"f:annotations": {"f:restartedAt": {}}}}}}
-LABELLED = {"f:metadata": {"f:labels": {"f:team": {}}}}
-MISLED = {"f:metadata": {"f:annotations": {"f:oasiskv.io/wanted-replicas": {}}}}
-SIDECAR = {"f:spec": {"f:template": {"f:spec": {"f:containers": {'k:{"name":"side"}': {".": {}}}}}}}
+OURS: Manifest = {"f:spec": {"f:replicas": {}, "f:template": {"f:spec": {"f:hostname": {}}}}}
+PAUSED: Manifest = {"f:spec": {"f:paused": {}}}
+RESTARTED: Manifest = {
+    "f:spec": {"f:template": {"f:metadata": {"f:annotations": {"f:restartedAt": {}}}}}
+}
+LABELLED: Manifest = {"f:metadata": {"f:labels": {"f:team": {}}}}
+MISLED: Manifest = {"f:metadata": {"f:annotations": {"f:oasiskv.io/wanted-replicas": {}}}}
+SIDECAR: Manifest = {
+    "f:spec": {"f:template": {"f:spec": {"f:containers": {'k:{"name":"side"}': {".": {}}}}}}
+}
 
 
 def entry(fields: Manifest, manager: str = "kubectl-patch", **more: Any) -> Manifest:
@@ -114,7 +118,7 @@ def test_an_operator_whose_own_entry_was_removed_gets_one() -> None:
 NAMES = st.sampled_from(
     ["f:spec", "f:template", "f:metadata", "f:labels", "f:data", "f:a", "f:oasiskv.io/b", "."]
 )
-TREES = st.recursive(
+TREES: st.SearchStrategy[Manifest] = st.recursive(
     st.just({}), lambda inner: st.dictionaries(NAMES, inner, max_size=4), max_leaves=12
 )
 

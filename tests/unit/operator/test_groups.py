@@ -124,9 +124,11 @@ def managed(fields: Manifest) -> Manifest:
 
 
 def test_what_others_write_into_its_pods_is_told_from_their_labels() -> None:
-    spec = {"f:leaderWorkerTemplate": {"f:size": {}}}
+    spec: Manifest = {"f:leaderWorkerTemplate": {"f:size": {}}}
     assert template_written_by_others(managed(spec))
-    label = {"f:leaderWorkerTemplate": {f"f:{WORKER}": {"f:metadata": {"f:labels": {"f:a": {}}}}}}
+    label: Manifest = {
+        "f:leaderWorkerTemplate": {f"f:{WORKER}": {"f:metadata": {"f:labels": {"f:a": {}}}}}
+    }
     assert not written_by_others(managed(label))
     assert written_by_others(managed({"f:replicas": {}}))
     assert not template_written_by_others(managed({"f:replicas": {}}))

@@ -64,7 +64,7 @@ def test_other_defaults_move_no_pods_but_those_whose_spec_named_an_image() -> No
 
 @pytest.mark.parametrize("mode", ["dra", "kubelet"])
 def test_a_mode_that_the_spec_named_does_not_hold_auto(mode: Any) -> None:
-    devices = {"gpu": {}, "nic": {}}
+    devices: dict[str, Any] = {"gpu": {}, "nic": {}}
 
     def proven(**topology: Any) -> dict[Any, Any]:
         od = deployment(decode={"devices": devices}, topology={"numa": topology})

@@ -60,10 +60,8 @@ async def test_engines_on_several_nodes_are_not_made_where_nothing_makes_their_p
     await passed(server, {"model": MODEL, "engine": {"tensorParallelSize": 4, "nodes": 2}})
     (status,) = server.statuses
     (ready,) = status["conditions"]
-    assert (ready["reason"], server.objects.keys()) == (
-        "LeaderWorkerSetNotServed",
-        {key for key in server.objects if key.kind == "Event"},
-    )
+    assert ready["reason"] == "LeaderWorkerSetNotServed"
+    assert {key.kind for key in server.objects} == {"Event"}
     assert ready["message"].startswith("spec.engine.nodes is 2, and the cluster does not serve")
 
 

@@ -37,6 +37,7 @@ def state(
     return RevisionState(roles, established, routers, ready_routers)
 
 
+OLD, NEW, NOBODY = frozenset({"old"}), frozenset({"new"}), frozenset[str]()
 SERVING = state()
 STARTING = state(role(ready=0), role(ready=0), established=False, ready_routers=0)
 SHAKEN = state(role(ready=0), role(ready=0), ready_routers=0)
@@ -50,7 +51,7 @@ def test_the_first_revision_is_selected_at_once() -> None:
 
 def test_the_old_revision_serves_until_the_new_one_is_ready() -> None:
     found = decide_rollout(goal(), "old", {"old": SERVING, "new": STARTING}, SWITCH)
-    assert (found.serving, found.kept, found.routed) == ("old", {"old"}, {"old"})
+    assert (found.serving, found.kept, found.routed) == ("old", OLD, OLD)
     assert found.replicas == {PREFILL: 1, DECODE: 1}
     assert not found.resized
 
@@ -72,7 +73,7 @@ def test_each_part_of_the_new_revision_must_be_ready(new: RevisionState) -> None
 
 def test_then_the_service_switches_and_the_old_routers_end() -> None:
     found = decide_rollout(goal(), "old", {"old": SERVING, "new": SERVING}, SWITCH)
-    assert (found.serving, found.kept, found.routed) == ("new", {"old"}, frozenset())
+    assert (found.serving, found.kept, found.routed) == ("new", OLD, NOBODY)
 
 
 def test_the_old_engines_stay_until_the_last_router_has_finished_its_streams() -> None:
@@ -87,18 +88,18 @@ def test_the_old_engines_stay_until_the_last_router_has_finished_its_streams() -
 
 def test_a_revision_that_never_worked_is_replaced_at_once() -> None:
     found = decide_rollout(goal(), "broken", {"broken": STARTING}, SWITCH)
-    assert (found.serving, found.kept) == ("new", frozenset())
+    assert (found.serving, found.kept) == ("new", NOBODY)
 
 
 def test_a_revision_that_is_shaken_but_worked_is_kept() -> None:
     found = decide_rollout(goal(), "old", {"old": SHAKEN, "new": STARTING}, SWITCH)
-    assert (found.serving, found.kept) == ("old", {"old"})
+    assert (found.serving, found.kept) == ("old", OLD)
 
 
 def test_a_revision_that_serves_with_some_of_its_pods_is_kept() -> None:
     partly = state(role(), role(4, ready=1), established=False)
     found = decide_rollout(goal(), "old", {"old": partly}, SWITCH)
-    assert (found.serving, found.kept) == ("old", {"old"})
+    assert (found.serving, found.kept) == ("old", OLD)
 
 
 def test_where_the_old_revision_is_down_the_first_new_pods_take_over() -> None:
@@ -115,13 +116,13 @@ def test_a_revision_between_that_nobody_serves_from_goes() -> None:
 
 def test_going_back_before_the_switch_drops_the_new_revision() -> None:
     found = decide_rollout(goal("old"), "old", {"old": SERVING, "new": STARTING}, SWITCH)
-    assert (found.serving, found.kept) == ("old", frozenset())
+    assert (found.serving, found.kept) == ("old", NOBODY)
 
 
 def test_going_back_after_the_switch_is_a_switch_back() -> None:
     states = {"old": replace(DRAINED, routers=1, ready_routers=1), "new": SERVING}
     found = decide_rollout(goal("old"), "new", states, SWITCH)
-    assert (found.serving, found.kept, found.routed) == ("old", {"new"}, frozenset())
+    assert (found.serving, found.kept, found.routed) == ("old", NEW, NOBODY)
 
 
 def test_without_room_the_old_pods_go_first() -> None:

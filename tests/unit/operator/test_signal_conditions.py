@@ -29,7 +29,7 @@ GOOD: dict[str, Any] = {
 }
 
 
-DENSE = {"steps_by_mode": {"dense": 9.0, "sparse": 1.0}}
+DENSE: dict[str, Any] = {"steps_by_mode": {"dense": 9.0, "sparse": 1.0}}
 
 
 def conditions(given: Signals | NoSignals, **spec: Any) -> dict[str, Draft]:
@@ -109,7 +109,7 @@ def test_one_request_that_falls_back_is_no_fault_among_many_short_ones() -> None
 
 
 def test_short_contexts_alone_leave_nothing_to_judge_by() -> None:
-    given = {
+    given: dict[str, Any] = {
         "steps_by_mode": {"dense": 9.0, "sparse": 0.0},
         "fallbacks_by_reason": {"short_context": 1.0},
         "resident_ratio": None,

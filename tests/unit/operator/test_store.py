@@ -73,7 +73,7 @@ def test_managed_fields_are_held_only_where_others_wrote_content() -> None:
     store.keep_object(service())
     assert "managedFields" not in store.observed(KEY, "uid-1").objects[SERVICE]["metadata"]
     body = service("6")
-    fields = {"f:spec": {"f:type": {}}}
+    fields: Manifest = {"f:spec": {"f:type": {}}}
     entry = {"manager": "kubectl-edit", "apiVersion": body["apiVersion"], "fieldsV1": fields}
     body["metadata"]["managedFields"] = [entry]
     store.keep_object(body)

@@ -17,8 +17,11 @@ SHAPE = ModelShape(head_dim=64, element_bytes=2, layers=30, kv_heads=3)
 
 
 def config(**settings: Any) -> EngineConfig:
-    tiers = {"host_bytes": 1 << 30, "fast_bytes": settings.pop("fast_bytes", 1 << 20)}
-    return EngineConfig(model="/models/x", tiers=tiers, **settings)
+    tiers = {
+        "host_bytes": settings.pop("host_bytes", 1 << 30),
+        "fast_bytes": settings.pop("fast_bytes", 1 << 20),
+    }
+    return EngineConfig.model_validate({"model": "/models/x", "tiers": tiers, **settings})
 
 
 @given(
@@ -31,7 +34,7 @@ def test_the_size_that_the_sentence_names_is_just_enough(
     budget: int, requests: int, role: str, kv_heads: int
 ) -> None:
     shape = ModelShape(head_dim=64, element_bytes=2, layers=30, kv_heads=kv_heads)
-    settings = {
+    settings: dict[str, Any] = {
         "role": role,
         "max_num_seqs": requests,
         "selection": {"budget_tokens": budget},
@@ -41,8 +44,7 @@ def test_the_size_that_the_sentence_names_is_just_enough(
     enough = re.search(r"select (\d+) bytes", sentence)
     assert enough
     for size, refused in ((int(enough[1]), False), (int(enough[1]) - 1, True)):
-        tiers = {"host_bytes": max(1 << 30, size), "fast_bytes": size}
-        judged = EngineConfig(model="/models/x", tiers=tiers, **settings)
+        judged = config(host_bytes=max(1 << 30, size), fast_bytes=size, **settings)
         assert (fast_tier_problem(judged, shape) is not None) is refused
 
 

@@ -48,7 +48,7 @@ Shot = tuple[float, Role, str]
 def names() -> frozenset[str]:
     """Series that the operator asks for."""
     od = deployment()
-    text = f"{asdict(queries(od))} {asdict(fleet_queries(od, REVISION))}"
+    text = f"{asdict(queries(od, REVISION))} {asdict(fleet_queries(od, REVISION))}"
     return frozenset(re.findall(r"(?:oasis_|vllm:)[a-z_]+", text))
 
 

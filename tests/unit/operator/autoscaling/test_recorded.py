@@ -7,6 +7,7 @@ so that the moment is now.
 from __future__ import annotations
 
 import gzip
+import re
 import subprocess
 import time
 from collections.abc import Iterator
@@ -23,12 +24,12 @@ from oasis_operator.autoscaling.history import History
 from oasis_operator.autoscaling.measured import Fleet
 from oasis_operator.signals.fleet import FleetNumbers, RolePods, fleet_of
 from oasis_operator.signals.prometheus import NoSignals, Prometheus
-from oasis_operator.signals.queries import fleet_queries
+from oasis_operator.signals.queries import fleet_queries, queries
 from oasis_runtime.contract import Role
 from testbed import programs
 from testbed.monitoring.local import serving
 from tests.unit.operator.autoscaling.make import spec
-from tests.unit.operator.autoscaling.record import FILE, NAMESPACE, PODS, REVISION
+from tests.unit.operator.autoscaling.record import FILE, NAMESPACE, PODS, REVISION, names
 from tests.unit.operator.make import deployment
 
 RECORDED = gzip.decompress(FILE.read_bytes()).decode()
@@ -154,7 +155,15 @@ def texts(queries: Any) -> Iterator[str]:
             yield from texts(value)
 
 
+SERIES = re.compile(r"([a-zA-Z_:][\w:]*)\{")
 ASKED = sorted(set(texts(asdict(fleet_queries(in_namespace("loaded"), REVISION)))))
+
+
+def test_a_recording_keeps_every_series_that_is_asked_for() -> None:
+    conditions = texts(asdict(queries(deployment(), REVISION)))
+    asked = {name for query in (*ASKED, *conditions) for name in SERIES.findall(query)}
+    assert len(asked) > 20
+    assert asked <= names()
 
 
 @pytest.mark.parametrize("query", ASKED)
