@@ -30,6 +30,7 @@ from oasis_operator.fleet import Fleet
 from oasis_operator.health import Health
 from oasis_operator.metrics import OperatorMetrics
 from oasis_operator.settings import Settings, SettingsError, settings_from
+from oasis_operator.signals.access import Credentials
 from oasis_operator.signals.prometheus import Prometheus
 
 End = asyncio.Task[None] | asyncio.Event
@@ -83,7 +84,15 @@ async def _lead(
     await _require_crd(server, election)
     store = Store()
     metrics.registry.register(Fleet(store))
-    prometheus = Prometheus(settings.prometheus_url, session)
+    prometheus = Prometheus(
+        settings.prometheus_url,
+        session,
+        Credentials(
+            settings.prometheus_headers,
+            settings.prometheus_token_file,
+            settings.prometheus_ca_file,
+        ),
+    )
     reconciler = Reconciler(
         server,
         store,

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, Json, ValidationError
 
 from oasis_operator.logs import LogFormat
 from oasis_runtime.contract import OPERATOR_HEALTH_PORT, OPERATOR_METRICS_PORT
@@ -32,6 +33,12 @@ class Settings(BaseModel):
     """Image of routers whose spec names none."""
     prometheus_url: Annotated[str, Field(alias="OASIS_PROMETHEUS_URL")] = ""
     """Base URL; empty: conditions that need metrics are Unknown."""
+    prometheus_headers: Annotated[
+        Json[dict[str, str]], Field(alias="OASIS_PROMETHEUS_HEADERS", default_factory=dict)
+    ]
+    """Headers of every query, as JSON."""
+    prometheus_token_file: Annotated[Path | None, Field(alias="OASIS_PROMETHEUS_TOKEN_FILE")] = None
+    prometheus_ca_file: Annotated[Path | None, Field(alias="OASIS_PROMETHEUS_CA_FILE")] = None
     resync_seconds: Annotated[float, Field(alias="OASIS_RESYNC_SECONDS", gt=0)] = 30.0
     writes_per_second: Annotated[float, Field(alias="OASIS_WRITES_PER_SECOND", gt=0)] = 200.0
     metrics_port: Annotated[int, Field(alias="OASIS_METRICS_PORT")] = OPERATOR_METRICS_PORT

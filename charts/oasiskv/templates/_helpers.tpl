@@ -12,6 +12,26 @@
 {{ .Values.image.repository }}{{ if .Values.image.digest }}@{{ .Values.image.digest }}{{ else }}:{{ .Values.image.tag | default .Chart.AppVersion }}{{ end }}
 {{- end }}
 
+{{- define "oasiskv.prometheusCa" -}}
+{{- $secret := .Values.prometheus.caSecret }}
+{{- $configMap := .Values.prometheus.caConfigMap }}
+{{- if and $secret $configMap }}{{ fail "prometheus.caSecret and prometheus.caConfigMap: set one of them" }}{{ end }}
+{{- with $secret }}
+- secret: {name: {{ .name }}, items: [{key: {{ .key }}, path: ca.crt}]}
+{{- end }}
+{{- with $configMap }}
+- configMap: {name: {{ .name }}, items: [{key: {{ .key }}, path: ca.crt}]}
+{{- end }}
+{{- end }}
+
+{{/* Sources of the volume with what a Prometheus that asks who is asking wants. */}}
+{{- define "oasiskv.prometheusFiles" -}}
+{{- with .Values.prometheus.bearerTokenSecret }}
+- secret: {name: {{ .name }}, items: [{key: {{ .key }}, path: token}]}
+{{- end }}
+{{- include "oasiskv.prometheusCa" . }}
+{{- end }}
+
 {{- define "oasiskv.selector" -}}
 app.kubernetes.io/name: oasiskv-operator
 app.kubernetes.io/instance: {{ .Release.Name }}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import ssl
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ import aiohttp
 
 from oasis_operator.api.resource import OasisDeployment
 from oasis_operator.autoscaling.measured import Latency, Ratio
+from oasis_operator.signals.access import Access, Credentials
 from oasis_operator.signals.fleet import FleetNumbers, RoleNumbers
 from oasis_operator.signals.queries import (
     LatencyQueries,
@@ -66,12 +68,19 @@ NOT_CONFIGURED = NoSignals(
 )
 
 
+ANONYMOUS = Credentials()
+REFUSED = frozenset({401, 403})
+
+
 class Prometheus:
     """One Prometheus server. ``url`` is its base URL, or empty for none."""
 
-    def __init__(self, url: str, session: aiohttp.ClientSession) -> None:
+    def __init__(
+        self, url: str, session: aiohttp.ClientSession, credentials: Credentials = ANONYMOUS
+    ) -> None:
         self._url = url.rstrip("/")
         self._session = session
+        self._access = Access(credentials)
         self._failure: NoSignals | None = None
         self._retry_at = 0.0
 
@@ -90,15 +99,12 @@ class Prometheus:
         if self._failure is not None and time.monotonic() < self._retry_at:
             return self._failure
         try:
+            self._access.refresh()
             found = await ask()
         except (TimeoutError, aiohttp.ClientError, OSError, ValueError, KeyError) as error:
             # The cause is for the log: in the message it would change the status again and again.
             log.warning("%s: %s %s", self._url, type(error).__name__, error)
-            self._failure = NoSignals(
-                "PrometheusUnreachable",
-                f"{self._url} does not answer queries: rates are as last measured; check "
-                "prometheus.url in the chart's values and that the server runs",
-            )
+            self._failure = NoSignals("PrometheusUnreachable", f"{self._url} {_trouble(error)}")
             self._retry_at = time.monotonic() + RETRY_SECONDS
             return self._failure
         self._failure = None
@@ -175,6 +181,8 @@ class Prometheus:
         async with self._session.get(
             f"{self._url}/api/v1/query",
             params={"query": query},
+            headers=self._access.headers,
+            ssl=self._access.authority,
             timeout=aiohttp.ClientTimeout(total=TIMEOUT_SECONDS),
         ) as answer:
             answer.raise_for_status()
@@ -185,3 +193,21 @@ class Prometheus:
         )
         # 0/0 is "NaN": nothing happened, so there is nothing to know.
         return {key: value for key, value in values if math.isfinite(value)}
+
+
+def _trouble(error: Exception) -> str:
+    """What stands in the way, and where the chart's values say otherwise."""
+    if isinstance(error, aiohttp.ClientResponseError) and error.status in REFUSED:
+        return (
+            "refuses the operator's queries: rates are as last measured; check "
+            "prometheus.bearerTokenSecret and prometheus.headers in the chart's values"
+        )
+    if isinstance(error, aiohttp.ClientConnectorCertificateError | ssl.SSLError):
+        return (
+            "has a certificate that the operator does not trust: rates are as last measured; check "
+            "prometheus.caSecret or prometheus.caConfigMap in the chart's values"
+        )
+    return (
+        "does not answer queries: rates are as last measured; check prometheus.url in the chart's "
+        "values and that the server runs"
+    )

@@ -215,6 +215,41 @@ def test_the_operator_understands_the_environment_that_it_gets() -> None:
     assert found.resync_seconds == values["resyncSeconds"]
 
 
+def mounted(pod: dict[str, Any]) -> dict[str, tuple[str, str, str]]:
+    """File in the operator's container -> kind, name and key that it comes from."""
+    folders = {item["name"]: item["mountPath"] for item in pod["containers"][0]["volumeMounts"]}
+    return {
+        f"{folders[volume['name']]}/{item['path']}": (kind, source["name"], item["key"])
+        for volume in pod["volumes"]
+        for sources in volume.get("projected", {}).get("sources", [])
+        for kind, source in sources.items()
+        for item in source["items"]
+    }
+
+
+@pytest.mark.parametrize(("value", "kind"), [("caSecret", "secret"), ("caConfigMap", "configMap")])
+def test_the_operator_gets_what_a_prometheus_asks_who_asks(value: str, kind: str) -> None:
+    given = (
+        "--set=prometheus.bearerTokenSecret.name=reader,prometheus.bearerTokenSecret.key=jwt",
+        f"--set=prometheus.{value}.name=trust,prometheus.{value}.key=bundle.pem",
+        "--set=prometheus.headers.X-Scope-OrgID=serving",
+    )
+    env = {item["name"]: item.get("value", "from-the-pod") for item in container(*given)["env"]}
+    found = settings_from(env)
+    assert found.prometheus_headers == {"X-Scope-OrgID": "serving"}
+    assert mounted(one("Deployment", *given)["spec"]["template"]["spec"]) == {
+        str(found.prometheus_token_file): ("secret", "reader", "jwt"),
+        str(found.prometheus_ca_file): (kind, "trust", "bundle.pem"),
+    }
+
+
+def test_an_open_prometheus_needs_no_files() -> None:
+    pod = one("Deployment")["spec"]["template"]["spec"]
+    assert mounted(pod) == {}
+    env = {item["name"] for item in pod["containers"][0]["env"]}
+    assert {name for name in env if "PROMETHEUS" in name} == {"OASIS_PROMETHEUS_URL"}
+
+
 def test_ports_are_those_of_the_contract() -> None:
     ports = {port["name"]: port["containerPort"] for port in container()["ports"]}
     assert ports == {"metrics": OPERATOR_METRICS_PORT, "health": OPERATOR_HEALTH_PORT}
@@ -264,6 +299,14 @@ def test_the_lease_is_the_only_one_that_it_may_change() -> None:
         ("image.digest=latest", "digest"),
         ("podLabels.a=1", "podLabels"),
         ("podMonitor.interval=often", "interval"),
+        ("prometheus.headers.a=1", "headers"),
+        ("prometheus.bearerTokenSecret.name=a", "key"),
+        ("prometheus.caSecret.file=a", "file"),
+        (
+            "prometheus.caSecret.name=a,prometheus.caSecret.key=b,"
+            "prometheus.caConfigMap.name=a,prometheus.caConfigMap.key=b",
+            "set one of them",
+        ),
         ("dashboards.labels.a=1", "labels"),
         ("logFormat=xml", "logFormat"),
         ("podMonitor=null", "podMonitor"),

@@ -25,6 +25,14 @@ def test_a_missing_variable_is_named(name: str) -> None:
         settings_from(rest)
 
 
-def test_a_wrong_value_is_named() -> None:
-    with pytest.raises(SettingsError, match="OASIS_RESYNC_SECONDS"):
-        settings_from(NEEDED | {"OASIS_RESYNC_SECONDS": "often"})
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("OASIS_RESYNC_SECONDS", "often"),
+        ("OASIS_PROMETHEUS_HEADERS", "X-Scope-OrgID: team"),
+        ("OASIS_PROMETHEUS_HEADERS", '{"X-Scope-OrgID": 1}'),
+    ],
+)
+def test_a_wrong_value_is_named(name: str, value: str) -> None:
+    with pytest.raises(SettingsError, match=name):
+        settings_from(NEEDED | {name: value})
