@@ -16,9 +16,14 @@ of all others that takes no more GPU-hours (2 % are ignored), ``gpu_hours_ratio_
 GPU-hours of the same two: this other one was chosen with the results known.
 ``violations_ratio_vs_other_chosen_before`` is against the best one by ``recorded1`` and ``day1``
 alone. ``gpu_hours_ratio_at_equal_violations`` is against the cheapest other one with no
-more violations. ``whole_cluster_violations_ratio`` is what nothing that scales can beat: the
-violations with every GPU of the cluster in use all the time, in the best fixed split, over those of
-the same best other. The figures are of a model of the hardware, not of hardware.
+more violations.
+
+Three ratios, over the violations of the same best other, say how much there is to be had by scaling
+at all. ``whole_cluster_violations_ratio``: every GPU of the cluster in use all the time, in the
+best fixed split. ``start_at_once_violations_ratio``: the operator's decision if pods served a
+second after they are asked for. ``no_scaling_violations_ratio``: in each role as many pods as the
+cluster has GPUs, which no decision about this cluster can beat. The figures are of a model of the
+hardware, not of hardware.
 """
 
 from __future__ import annotations
@@ -42,7 +47,7 @@ from bench import result
 from bench.fleet.hpa import Metric
 from bench.fleet.policies import Oasis, Static, cores, hpas, in_flight, waiting
 from bench.fleet.scenarios import Scenario, scenarios
-from bench.fleet.simulation import Outcome, Policy, Simulation
+from bench.fleet.simulation import START_SECONDS, Outcome, Policy, Simulation
 from bench.fleet.view import Replicas
 from bench.fleet.workload import trace
 
@@ -52,6 +57,7 @@ START = Replicas(12, 4)
 """Enough for the first minutes of every workload."""
 SAME = 1.02
 """GPU-hours up to this ratio count as the same."""
+AT_ONCE_SECONDS = 1.0
 OURS = "operator"
 DRAWS = (1, 2)
 """How often every workload is drawn: one draw alone decides too much by chance."""
@@ -127,11 +133,19 @@ def candidates() -> list[Candidate]:
     return out
 
 
-def run(candidate: Candidate, workloads: Iterable[Scenario]) -> Run:
+def run(
+    candidate: Candidate,
+    workloads: Iterable[Scenario],
+    gpus: int = GPUS,
+    start_seconds: float = START_SECONDS,
+) -> Run:
     return Run(
         candidate,
         tuple(
-            Simulation(s.workload, candidate.make(), START, GPUS, s.miss).run() for s in workloads
+            Simulation(
+                s.workload, candidate.make(), START, gpus, s.miss, start_seconds=start_seconds
+            ).run()
+            for s in workloads
         ),
     )
 
@@ -161,8 +175,27 @@ def whole_cluster(workloads: tuple[Scenario, ...]) -> Run:
     return min((run(split, workloads) for split in splits), key=lambda r: r.violated)
 
 
-def metrics(runs: list[Run], most: Run, workloads: tuple[Scenario, ...]) -> dict[str, float]:
-    """``most``: the whole cluster all the time, which none of ``runs`` can afford."""
+@dataclass(frozen=True)
+class Bounds:
+    """Runs that no configuration can be: of more GPU-hours, of pods that start at once, and of two
+    clusters."""
+
+    whole_cluster: Run
+    start_at_once: Run
+    no_scaling: Run
+
+    @staticmethod
+    def of(workloads: tuple[Scenario, ...]) -> Bounds:
+        twice = Candidate("no scaling", "twice the cluster", partial(Static, Replicas(GPUS, GPUS)))
+        at_once = Candidate(OURS, "pods that start at once", partial(Oasis, GPUS))
+        return Bounds(
+            whole_cluster(workloads),
+            run(at_once, workloads, start_seconds=AT_ONCE_SECONDS),
+            run(twice, workloads, 2 * GPUS),
+        )
+
+
+def metrics(runs: list[Run], bounds: Bounds, workloads: tuple[Scenario, ...]) -> dict[str, float]:
     ours = next(r for r in runs if r.candidate.family == OURS)
     best, before = best_other(runs, ours.gpu_hours), chosen_before(runs, workloads)
     found = {
@@ -176,11 +209,12 @@ def metrics(runs: list[Run], most: Run, workloads: tuple[Scenario, ...]) -> dict
         "best_other_violated_share": best.violated,
         "best_other_gpu_hours": best.gpu_hours,
         "best_other_actions": best.actions,
-        "whole_cluster_violated_share": most.violated,
-        "whole_cluster_violations_ratio": most.violated / best.violated,
-        "whole_cluster_gpu_hours": most.gpu_hours,
         "configurations": len(runs),
     }
+    for name, bound in vars(bounds).items():
+        found[f"{name}_violated_share"] = bound.violated
+        found[f"{name}_violations_ratio"] = bound.violated / best.violated
+        found[f"{name}_gpu_hours"] = bound.gpu_hours
     as_good = [r for r in runs if r.candidate.family != OURS and r.violated <= ours.violated]
     if as_good:
         cheapest = min(r.gpu_hours for r in as_good)
@@ -241,7 +275,7 @@ def main() -> None:
             f"({time.perf_counter() - start:.0f} s)",
             flush=True,
         )
-    path = result.write("autoscaler", metrics(runs, whole_cluster(workloads), workloads))
+    path = result.write("autoscaler", metrics(runs, Bounds.of(workloads), workloads))
     plot(runs, workloads, path.with_suffix(".png"))
     print(path)
 

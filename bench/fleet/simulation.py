@@ -66,8 +66,10 @@ class Simulation:
         gpus: int,
         miss: Callable[[float], float] = lambda _: hardware.MISSES,
         seed: int = 0,
+        start_seconds: float = START_SECONDS,
     ) -> None:
         self._workload = workload
+        self._start_seconds = start_seconds
         self._policy = policy
         self._gpus = gpus
         self._miss = miss
@@ -290,7 +292,7 @@ class Simulation:
         waiting = sorted((p for p in everyone if p.started_at is None), key=lambda p: p.asked_at)
         for pod in waiting[: max(0, free)]:
             pod.started_at = self._now
-            self._at(self._now + START_SECONDS, self._started, pod)
+            self._at(self._now + self._start_seconds, self._started, pod)
 
     def _started(self, pod: Pod) -> None:
         pod.ready_at = self._now
