@@ -54,6 +54,27 @@ def heads(
     return spec(prefill=prefill, kv=kv, **({"model": served} if served else {}))
 
 
+def sharded(ranks: int, memory: str, nodes: int = 1) -> dict[str, Any]:
+    """The spec of one engine of ranks that have 4Gi each."""
+    return spec(
+        prefill=None,
+        engine={"tensorParallelSize": ranks, "nodes": nodes},
+        kv={"hostSize": "4Gi"},
+        decode={"resources": {"limits": {"memory": memory}}},
+    )
+
+
+@pytest.mark.parametrize(
+    "given",
+    [sharded(8, "33Gi"), sharded(8, "16385Mi", nodes=2), sharded(1, "4294967297")],
+    ids=("one pod", "two pods", "one rank"),
+)
+def test_a_limit_over_what_all_ranks_of_a_pod_allocate_is_taken(
+    world: World, given: dict[str, Any]
+) -> None:
+    assert world.refused("sharded", given) == ""
+
+
 @pytest.mark.parametrize(
     "given",
     [
@@ -134,6 +155,8 @@ def test_a_pod_that_the_kubelet_can_pin_is_taken(world: World) -> None:
             spec(decode={"resources": {"limits": {"memory": "1Gi"}}}),
             "the memory limit of decode must exceed kv.hostSize",
         ),
+        (sharded(8, "32Gi"), "raise the limit over kv.hostSize times engine.tensorParallelSize"),
+        (sharded(8, "16Gi", nodes=2), "divided by engine.nodes, or lower kv.hostSize"),
         (spec(prefill={"resources": {"requests": {"cpu": "fast"}}}), "write a quantity"),
         (spec(topology={"numa": {"policy": "maybe"}}), '"required", "preferred", "none"'),
         (spec(decode={"replica": 2}), 'unknown field "spec.decode.replica"'),

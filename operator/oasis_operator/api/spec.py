@@ -227,9 +227,10 @@ class Kv(ApiModel):
     block_tokens: Literal[16, 32, 64, 128] = 32
     """Tokens in one block."""
     host_size: TierSize = "4Gi"
-    """Host memory of one engine for the full KV of its requests."""
+    """Host memory of one rank for the full KV of its requests. A pod has as many ranks as
+    engine.tensorParallelSize, divided by engine.nodes."""
     fast_size: TierSize = "1Gi"
-    """Fast memory (HBM on a GPU) of one engine for the pages the next token needs."""
+    """Fast memory (HBM on a GPU) of one rank for the pages the next token needs."""
     mode: Literal["auto", "sparse", "dense"] = "auto"
     """``auto`` is dense while sparsity would not pay, ``sparse`` always tries, ``dense`` never."""
     budget_tokens: Annotated[int, Field(ge=64, le=131072)] = 2048
@@ -459,14 +460,17 @@ class Updates(ApiModel):
 
 
 def _memory_holds_the_host_tier(role: str) -> dict[str, str]:
+    """Floating-point numbers, for quantities know no product: exact up to 8Pi."""
     limits = f"self.{role}.resources.limits"
     return rule(
         f"!has(self.{role}) || !has(self.{role}.resources) || !has({limits}) || "
         f"!('memory' in {limits}) || !isQuantity(string({limits}['memory'])) || "
         f"!isQuantity(string(self.kv.hostSize)) || quantity(string({limits}['memory']))"
-        ".isGreaterThan(quantity(string(self.kv.hostSize)))",
-        f"the memory limit of {role} must exceed kv.hostSize, which the engine allocates at "
-        "start: raise the limit or lower kv.hostSize",
+        ".asApproximateFloat() > quantity(string(self.kv.hostSize)).asApproximateFloat() * "
+        "double(self.engine.tensorParallelSize / self.engine.nodes)",
+        f"the memory limit of {role} must exceed kv.hostSize, which each rank of a pod allocates "
+        "at start: raise the limit over kv.hostSize times engine.tensorParallelSize, divided by "
+        "engine.nodes, or lower kv.hostSize",
         f".{role}.resources",
     )
 
@@ -560,7 +564,12 @@ class Spec(ApiModel):
             rule(
                 f"!({_written('self.model', 'hub', 'tokenSecret')}) || "
                 f"!({_written('self.kv.prediction', 'heads', 'model', 'hub', 'tokenSecret')}) || "
-                "self.model.hub.tokenSecret == self.kv.prediction.heads.model.hub.tokenSecret",
+                + " && ".join(
+                    # Of two objects at different places CEL knows no equality.
+                    f"self.model.hub.tokenSecret.{field} == "
+                    f"self.kv.prediction.heads.model.hub.tokenSecret.{field}"
+                    for field in ("name", "key")
+                ),
                 "an engine has one token for the hub: write the same tokenSecret in model.hub "
                 "and in kv.prediction.heads.model.hub, of a token that may read both",
                 ".kv",

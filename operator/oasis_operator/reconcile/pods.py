@@ -188,7 +188,7 @@ def _exit_problem(ended: Mapping[str, Any], last_words: str) -> Problem:
         return Problem(
             "OutOfMemory",
             "the container was killed for using more than its memory limit: raise "
-            "resources.limits.memory or lower kv.hostSize",
+            "resources.limits.memory or lower kv.hostSize, which each rank allocates",
         )
     told = f"; it ended with: {message}" if message else ""
     return Problem("Crashed", f"the container ended with exit code {code}: see {last_words}{told}")
