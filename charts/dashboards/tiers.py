@@ -209,6 +209,7 @@ EXPORTS = Row(
             [
                 Query(rate("oasis_leases_expired_total", PREFILL), "leases expired"),
                 Query(rate("oasis_stale_reads_total", DECODE), "stale pages"),
+                Query(rate("oasis_pages_failed_total", DECODE), "failed copies"),
                 Query(rate("oasis_refused_transfers_total", HERE, "reason"), "refused: {{reason}}"),
             ],
             "Zero while all goes well.",

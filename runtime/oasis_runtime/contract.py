@@ -75,6 +75,7 @@ class Metric(StrEnum):
     PAGES_SELECTED = "oasis_pages_selected_total"
     PAGES_RESIDENT = "oasis_pages_resident_total"
     PAGES_LATE = "oasis_pages_late_total"
+    PAGES_FAILED = "oasis_pages_failed_total"
     PAGES_PREDICTED = "oasis_pages_predicted_total"
     PAGES_AGREED = "oasis_pages_agreed_total"
     MASS_RECALL = "oasis_attention_mass_recall"

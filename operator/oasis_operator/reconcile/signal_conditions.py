@@ -28,6 +28,7 @@ MAX_FALLBACK_SHARE = 0.05
 NO_FAULT = frozenset({"short_context", "mode", "no_selection", "prefill_role"})
 """Reasons for dense steps that were meant to be so, or that last for one step."""
 REMEDIES = {
+    "copy_failed": "see the engines' logs for the copies that fail",
     "fast_tier_full": "raise spec.kv.fastSize or lower spec.engine.maxNumSeqs",
     "low_recall": "raise spec.kv.budgetTokens",
 }

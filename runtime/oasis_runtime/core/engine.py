@@ -10,6 +10,7 @@ that it lacks come while the rest of that step and the layers before them comput
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -29,9 +30,12 @@ from oasis_runtime.core.statistics import FallbackReason, Statistics
 from oasis_runtime.core.tables import SlotState, Tables
 from oasis_runtime.kernels.contract import F32, I32, I64, U8, Kernels, Rows, SelectFlag
 
+_log = logging.getLogger(__name__)
+
 REST_STEPS = 16
 """A request that found the fast tier full stays dense so long, so that others that come and go do
-not make it load a set in one step and lose it in the next."""
+not make it load a set in one step and lose it in the next; and so does one whose pages could not be
+copied, before they are tried again."""
 
 COMPARED_STEPS = 16
 """In every so many steps the sets that were predicted are compared with those of the tokens' own
@@ -112,7 +116,11 @@ class SparseEngine:
         self._prefetch_config = prefetch
         g = tables.geometry
         self._queries = QueryMeans(len(tables.selected), g, query_weight)
-        self._prefetcher = Prefetcher(kernels, g.layers, g.page_bytes, prefetch.threads)
+        self._prefetcher = Prefetcher(
+            kernels, g.layers, g.page_bytes, prefetch.threads, self._copies_failed
+        )
+        self._unread: set[int] = set()
+        """Host blocks whose pages could not be copied since the last step began."""
         self._index = 0
         self._step: Step | None = None
         self._mirrored: I64 = np.empty(0, np.int64)
@@ -129,9 +137,11 @@ class SparseEngine:
         self._started = time.perf_counter()
         self._index += 1
         self._planned = _Planned()
+        self._prefetcher.reap()
         self._drop_rewritten(batch)
         for r in batch:
             self.requests.begin_step(r)
+        self._hold_unread(batch)
         sparse, room = self._sparse(batch)
         dense = sorted(set(range(len(batch))) - set(sparse))
         selecting = self._selecting(batch, sparse, dense, room)
@@ -177,7 +187,7 @@ class SparseEngine:
                 continue
             if t.hold.holds(r.length + 1):
                 continue
-            if self._index < t.crowded_until:
+            if self._index < max(t.crowded_until, t.unread_until):
                 continue
             demand = self._demand(r, t) if self._decodes else 0
             if demand > room:
@@ -208,6 +218,7 @@ class SparseEngine:
     def _drop(self, blocks: I32) -> None:
         self._settle(blocks)
         self.kernels.drop(blocks)
+        self._unread.difference_update(blocks.tolist())
 
     def _settle(self, blocks: I32) -> None:
         """Wait for the copies under way when one of them is of these host blocks."""
@@ -219,6 +230,24 @@ class SparseEngine:
         if bool((arriving & (slots >= 0)).any()):
             self.statistics.wait_seconds += self._prefetcher.drain()
 
+    def _copies_failed(self, moves: I32, error: OSError) -> None:
+        """Moves [n, 4] that were given slots came to nothing: whoever selects them asks again."""
+        self.tables.release(moves[:, 0], moves[:, 3])
+        self._unread.update(moves[:, 2].tolist())
+        self.statistics.failed += len(moves)
+        _log.warning("%d pages could not be copied to the fast tier: %s", len(moves), error)
+
+    def _hold_unread(self, batch: Sequence[StepRequest]) -> None:
+        """Requests with a page that could not be copied are dense for a while, and exact."""
+        if not self._unread:
+            return
+        blocks = np.array(list(self._unread), np.int32)
+        self._unread.clear()
+        for r in batch:
+            used = r.blocks[: self.tables.geometry.blocks_for(r.length)]
+            if np.isin(used, blocks).any():
+                self.requests[r.request_id].unread_until = self._index + REST_STEPS
+
     def _dense_reason(self, r: StepRequest, t: Tracked, room: int) -> FallbackReason | None:
         if not self._decodes:
             return "prefill_role"
@@ -228,6 +257,8 @@ class SparseEngine:
             return "mode" if t.budget.mode == "dense" else "short_context"
         if t.hold.holds(r.length):
             return "low_recall"
+        if self._index <= t.unread_until:
+            return "copy_failed"
         if self._prefills(r) or (t.parked is None and r.computed < r.prompt):
             return "no_selection"
         if t.parked is None and t.selection_length == 0:
@@ -544,9 +575,11 @@ class SparseEngine:
         self.statistics.moved_bytes["remote", "host", reason] += data.size
 
     def check(self) -> None:
-        """Raise AssertionError when tables, lanes and requests do not agree."""
+        """Between two steps: raise AssertionError when tables, lanes and requests do not agree."""
         self._prefetcher.drain()
         self.tables.check()
+        if bool((self.tables.state == SlotState.ARRIVING).any()):
+            raise AssertionError("a slot waits for a page that no copy brings")
         self.requests.check()
 
     def close(self) -> None:

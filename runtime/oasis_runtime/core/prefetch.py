@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 
@@ -18,6 +18,7 @@ _POLL_SECONDS = 20e-6
 class _Slice:
     """One thread's share of a batch; ``ends[layer]`` moves are done when the layer is."""
 
+    moves: I32
     future: Future[float]
     progress: I64
     ends: I64
@@ -26,11 +27,20 @@ class _Slice:
 class Prefetcher:
     """At most one batch is under way; the engine thread submits, waits and drains."""
 
-    def __init__(self, kernels: Kernels, layers: int, page_bytes: int, threads: int) -> None:
+    def __init__(
+        self,
+        kernels: Kernels,
+        layers: int,
+        page_bytes: int,
+        threads: int,
+        failed: Callable[[I32, OSError], None],
+    ) -> None:
+        """``failed`` is told, where a batch is drained, the moves that an OSError left undone."""
         self._kernels = kernels
         self._layers = layers
         self._page_bytes = page_bytes
         self._threads = threads
+        self._failed = failed
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="oasis-prefetch")
         self._batch: Sequence[_Slice] = ()
         self.bytes_per_second = 0.0
@@ -52,7 +62,8 @@ class Prefetcher:
             share = np.ascontiguousarray(moves[i :: self._threads])
             progress = np.zeros(1, np.int64)
             ends = np.searchsorted(share[:, 0], np.arange(self._layers), side="right")
-            slices.append(_Slice(self._pool.submit(self._run, share, progress), progress, ends))
+            future = self._pool.submit(self._run, share, progress)
+            slices.append(_Slice(share, future, progress, ends))
         self._batch = slices
 
     def _run(self, moves: I32, progress: I64) -> float:
@@ -71,16 +82,31 @@ class Prefetcher:
             time.sleep(_POLL_SECONDS)
         return spent
 
+    def reap(self) -> None:
+        """Drain the batch if nothing of it is under way any more."""
+        if all(s.future.done() for s in self._batch):
+            self.drain()
+
     def drain(self) -> float:
-        """Wait for the whole batch; returns the time it took. Raises what a copy raised."""
+        """Wait for the whole batch; returns the time it took. Raises what a copy raised, unless
+        that is an OSError."""
         if not self._batch:
             return 0.0
         start = time.perf_counter()
         batch, self._batch = self._batch, ()
         wait([s.future for s in batch])
-        rate = sum(s.future.result() for s in batch)
-        old = self.bytes_per_second
-        self.bytes_per_second = rate if old == 0 else 0.9 * old + 0.1 * rate
+        rate, undone, cause = 0.0, [], None
+        for s in batch:
+            try:
+                rate += s.future.result()
+            except OSError as error:
+                undone.append(s.moves[s.progress[0] :])
+                cause = error
+        if cause is not None:
+            self._failed(np.concatenate(undone), cause)
+        else:
+            old = self.bytes_per_second
+            self.bytes_per_second = rate if old == 0 else 0.9 * old + 0.1 * rate
         return time.perf_counter() - start
 
     def close(self) -> None:

@@ -82,6 +82,8 @@ class Tracked:
     """Came with an admission and waits for the request's first step."""
     crowded_until: int = 0
     """The fast tier had no room for it: the step in which it may choose a set again."""
+    unread_until: int = 0
+    """Pages of it could not be copied: the step in which it may choose a set again."""
     remote: bool = False
     """Some pages are still with the prefill engine."""
     landed: bool = False

@@ -10,7 +10,13 @@ from oasis_runtime.core.drafting import DraftMethod
 
 MODES = ("sparse", "dense")
 FallbackReason = Literal[
-    "short_context", "mode", "low_recall", "fast_tier_full", "no_selection", "prefill_role"
+    "short_context",
+    "mode",
+    "low_recall",
+    "copy_failed",
+    "fast_tier_full",
+    "no_selection",
+    "prefill_role",
 ]
 """Why a request is decoded densely."""
 FALLBACK_REASONS: tuple[FallbackReason, ...] = get_args(FallbackReason)
@@ -31,6 +37,7 @@ class Statistics:
     selected: int = 0
     resident: int = 0
     late: int = 0
+    failed: int = 0
     compared: int = 0
     agreed: int = 0
     starved: int = 0

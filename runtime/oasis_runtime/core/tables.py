@@ -140,6 +140,13 @@ class Tables:
         g = self.geometry
         return g.layers * g.heads * (2 * g.dim + 2)
 
+    def release(self, layer: npt.NDArray[np.int32], slot: npt.NDArray[np.int32]) -> None:
+        """Free these slots [n], each of which has a page."""
+        head, block = np.divmod(self.owner[layer, slot], self.geometry.host_blocks)
+        self.slot_of[layer, head, block] = -1
+        self.owner[layer, slot] = self.last[layer, slot] = -1
+        self.state[layer, slot] = SlotState.FREE
+
     def check(self) -> None:
         """Raise AssertionError unless page table and slots agree in both directions."""
         g = self.geometry

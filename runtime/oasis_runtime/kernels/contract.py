@@ -136,7 +136,11 @@ class Kernels(Protocol):
 
     def copy(self, moves: I32, progress: I64) -> None:
         """Copy pages int32 [n, 4] of (layer, head, host block, slot) into the fast tier; each slot
-        becomes RESIDENT as it is filled and ``progress[0]`` counts them. Any thread may call it."""
+        becomes RESIDENT as it is filled and ``progress[0]`` counts them. Any thread may call it.
+
+        Raises OSError when a page cannot be copied: the first ``progress[0]`` are RESIDENT then,
+        the others still ARRIVING. What else it raises ends the engine.
+        """
 
     def read_pages(self, pages: I32, out: U8) -> None:
         """Copy host pages int32 [n, 3] of (layer, head, host block) to ``out``."""

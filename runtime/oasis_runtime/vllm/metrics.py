@@ -46,6 +46,7 @@ SERIES: Mapping[Metric, Series] = {
     Metric.PAGES_SELECTED: Series(Counter, "Pages that selections asked for."),
     Metric.PAGES_RESIDENT: Series(Counter, "Selected pages that were in the fast tier already."),
     Metric.PAGES_LATE: Series(Counter, "Selected pages that were left out because not there."),
+    Metric.PAGES_FAILED: Series(Counter, "Pages that could not be copied to the fast tier."),
     Metric.PAGES_PREDICTED: Series(Counter, "Pages of predictions that could be compared."),
     Metric.PAGES_AGREED: Series(Counter, "Predicted pages that the token's own query selects."),
     Metric.MASS_RECALL: Series(
@@ -146,6 +147,7 @@ def engine_stats(stats: Statistics) -> dict[str, Any]:
         Metric.PAGES_SELECTED: stats.selected,
         Metric.PAGES_RESIDENT: stats.resident,
         Metric.PAGES_LATE: stats.late,
+        Metric.PAGES_FAILED: stats.failed,
         Metric.PAGES_PREDICTED: stats.compared,
         Metric.PAGES_AGREED: stats.agreed,
         Metric.DENSE_TRANSFER_BYTES: stats.dense_transfer_bytes,

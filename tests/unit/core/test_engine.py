@@ -226,6 +226,81 @@ def test_a_page_that_arrives_between_two_layers_is_used_by_the_second() -> None:
     world.close()
 
 
+# ------------------------------------------------------------------ copies that fail
+
+
+def broken(world: World) -> None:
+    """From here on no page can be copied."""
+    world.gate.fail(lambda: True)
+
+
+def mended(world: World) -> None:
+    world.gate.fail(lambda: False)
+
+
+def decoding(world: World, name: str, seed: int = 0) -> Request:
+    """A sparse request with its pages in the fast tier."""
+    r = world.admit(name, 400 + seed)
+    world.prefill(r)
+    world.decode(r)
+    world.engine.check()
+    return r
+
+
+def test_a_request_whose_first_pages_cannot_be_copied_is_dense_and_says_so(world: World) -> None:
+    r = world.admit("r", 400)
+    broken(world)
+    world.prefill(r)
+    assert [world.decode(r).served["r"] for _ in range(3)] == ["dense"] * 3
+    assert world.engine.statistics.fallbacks == {"copy_failed": 1}
+    blocks = 4 + 1 + 1  # selected, sink, window
+    assert world.engine.statistics.failed == world.geometry.layers * world.geometry.heads * blocks
+
+
+def test_pages_that_cannot_be_copied_leave_no_slot_taken(world: World) -> None:
+    broken(world)
+    world.prefill(world.admit("r", 400))
+    world.engine.check()
+    assert (world.tables.state == SlotState.FREE).all()
+
+
+def test_a_set_whose_copies_failed_is_loaded_again_after_a_rest(world: World) -> None:
+    r = world.admit("r", 400)
+    broken(world)
+    world.prefill(r)
+    mended(world)
+    served = [world.decode(r).served["r"] for _ in range(REST_STEPS + 2)]
+    assert served == ["dense"] * (REST_STEPS + 1) + ["sparse"]
+    assert world.late == 0
+
+
+def test_a_link_that_stays_broken_keeps_the_request_dense(world: World) -> None:
+    r = world.admit("r", 400)
+    broken(world)
+    world.prefill(r)
+    assert {world.decode(r).served["r"] for _ in range(3 * REST_STEPS)} == {"dense"}
+
+
+def test_a_request_none_of_whose_pages_fail_stays_sparse(world: World) -> None:
+    unharmed = decoding(world, "a")
+    broken(world)
+    world.prefill(world.admit("b", 300))
+    mended(world)
+    assert world.decode(unharmed, world.requests["b"]).served == {"a": "sparse", "b": "dense"}
+
+
+def test_a_page_of_the_next_set_that_cannot_be_copied_makes_the_request_dense() -> None:
+    world = World(AMPLE, prefetch=PrefetchConfig(wait_ms=1000, cap=1.0))
+    r = decoding(world, "r")
+    broken(world)
+    while not world.engine.statistics.failed:
+        assert world.decode(r).served == {"r": "sparse"}
+        world.gate.allow(1 << 20)
+        world.engine.check()
+    assert world.decode(r).served == {"r": "dense"}
+    world.close()
+
+
 def test_a_request_shorter_than_its_sinks_touches_no_block_of_others() -> None:
     """Table entries behind a request's last block are left from requests before it."""
     world = World(AMPLE, selection=SMALL.model_copy(update={"sink_tokens": 64}))
@@ -676,6 +751,26 @@ def test_a_remote_request_wants_only_pages_that_are_absent(world: World) -> None
         assert len(np.unique(wants, axis=0)) == len(wants)
         wanted += len(wants)
     assert wanted
+
+
+def test_a_remote_request_whose_copies_fail_stays_sparse_and_asks_for_them_again(
+    world: World,
+) -> None:
+    r, selection = admitted(world)
+    broken(world)
+    outcome = world.decode(r)
+    assert outcome.served == {"r": "sparse"}
+    assert not any({*selection.blocks[k[1:]]} & {*b} for k, b in outcome.attended.items())
+    mended(world)
+    world.engine.check()
+    chosen = world.engine.requests.selection_of("r")
+    assert chosen is not None
+    outcome = world.decode(r)
+    assert outcome.served == {"r": "sparse"}
+    for (_, layer, head), blocks in outcome.attended.items():
+        wanted = chosen.blocks[layer, head, : chosen.count[layer, head]]
+        here = world.tables.present[layer, head, np.array(r.blocks)[wanted]] == 1
+        assert {*wanted[here]} <= {*blocks}
 
 
 def test_a_wanted_page_is_wanted_no_more_once_it_has_landed(world: World) -> None:

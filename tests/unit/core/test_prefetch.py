@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from threading import Event
 
@@ -19,6 +20,10 @@ LAYERS, PAGES = 3, 8
 DEADLINE = 10.0
 
 
+def refuse(moves: I32, error: OSError) -> None:
+    pytest.fail(f"{len(moves)} copies failed: {error}")
+
+
 @pytest.fixture
 def kernels() -> GatedKernels:
     g = small_geometry(slots=16, host_blocks=16, layers=LAYERS)
@@ -33,7 +38,7 @@ def kernels() -> GatedKernels:
 
 @pytest.fixture
 def prefetcher(kernels: GatedKernels) -> Iterator[Prefetcher]:
-    made = Prefetcher(kernels, LAYERS, kernels.tables.geometry.page_bytes, threads=2)
+    made = Prefetcher(kernels, LAYERS, kernels.tables.geometry.page_bytes, threads=2, failed=refuse)
     yield made
     kernels.gate.open()
     made.close()
@@ -73,7 +78,7 @@ def test_layers_come_in_the_order_in_which_they_are_needed(
 
 
 def test_waiting_for_a_layer_leaves_the_later_ones_under_way(kernels: GatedKernels) -> None:
-    prefetcher = Prefetcher(kernels, LAYERS, kernels.tables.geometry.page_bytes, threads=1)
+    prefetcher = Prefetcher(kernels, LAYERS, kernels.tables.geometry.page_bytes, 1, refuse)
     moves = arriving(kernels.tables)
     kernels.gate.close(len(moves))
     prefetcher.submit(moves)
@@ -110,7 +115,7 @@ def test_a_second_batch_starts_after_the_first_has_ended(kernels: GatedKernels) 
             order.extend((int(layer), int(block)) for layer, _, block, _ in moves)
             super().copy(moves, progress)
 
-    prefetcher = Prefetcher(Recording(kernels.tables), LAYERS, 1024, threads=1)
+    prefetcher = Prefetcher(Recording(kernels.tables), LAYERS, 1024, 1, refuse)
     moves = arriving(kernels.tables)
     prefetcher.submit(moves[:5])
     prefetcher.submit(moves[5:])
@@ -120,17 +125,53 @@ def test_a_second_batch_starts_after_the_first_has_ended(kernels: GatedKernels) 
 
 class Broken(CpuKernels):
     def copy(self, moves: I32, progress: I64) -> None:
-        raise OSError(f"the pages of {len(moves)} moves are gone after {progress[0]}")
+        raise RuntimeError(f"the pages of {len(moves)} moves are gone after {progress[0]}")
 
 
 def test_what_a_copy_raises_surfaces_where_the_batch_is_drained(kernels: GatedKernels) -> None:
-    prefetcher = Prefetcher(Broken(kernels.tables), LAYERS, 1024, threads=2)
+    prefetcher = Prefetcher(Broken(kernels.tables), LAYERS, 1024, 2, refuse)
     prefetcher.submit(arriving(kernels.tables))
     assert prefetcher.wait(LAYERS - 1, DEADLINE) < DEADLINE
-    with pytest.raises(OSError, match="the pages of 12 moves are gone after 0"):
+    with pytest.raises(RuntimeError, match="the pages of 12 moves are gone after 0"):
         prefetcher.drain()
     assert prefetcher.drain() == 0.0, "an error is told once"
     prefetcher.close()
+
+
+def test_moves_that_cannot_be_made_are_told_where_the_batch_is_drained(
+    kernels: GatedKernels,
+) -> None:
+    told: list[tuple[list[list[int]], str]] = []
+    prefetcher = Prefetcher(
+        kernels, LAYERS, 1024, 1, lambda moves, error: told.append((moves.tolist(), str(error)))
+    )
+    moves = arriving(kernels.tables)
+    copies = iter(range(len(moves)))
+    kernels.gate.fail(lambda: next(copies) == 5)
+    prefetcher.submit(moves)
+    assert prefetcher.wait(LAYERS - 1, DEADLINE) < DEADLINE
+    assert not told
+    prefetcher.drain()
+    assert told == [(moves[5:].tolist(), "the link is broken")]
+    assert kernels.tables.resident() == 5
+    assert prefetcher.bytes_per_second == 0.0, "no rate is known of a batch that failed"
+    prefetcher.close()
+
+
+def test_a_batch_is_reaped_once_nothing_of_it_is_under_way(
+    kernels: GatedKernels, prefetcher: Prefetcher
+) -> None:
+    moves = arriving(kernels.tables)
+    kernels.gate.close(len(moves))
+    prefetcher.submit(moves)
+    prefetcher.reap()
+    assert prefetcher.busy
+    kernels.gate.allow(len(moves))
+    deadline = time.monotonic() + DEADLINE
+    while prefetcher.busy and time.monotonic() < deadline:
+        prefetcher.reap()
+    assert not prefetcher.busy
+    assert kernels.tables.resident() == len(moves)
 
 
 def test_closing_after_an_error_still_ends_the_threads(kernels: GatedKernels) -> None:
@@ -141,10 +182,10 @@ def test_closing_after_an_error_still_ends_the_threads(kernels: GatedKernels) ->
             ended.set()
             super().copy(moves, progress)
 
-    prefetcher = Prefetcher(Last(kernels.tables), LAYERS, 1024, threads=1)
+    prefetcher = Prefetcher(Last(kernels.tables), LAYERS, 1024, 1, refuse)
     moves = arriving(kernels.tables)
     prefetcher.submit(moves)
-    with pytest.raises(OSError, match="gone"):
+    with pytest.raises(RuntimeError, match="gone"):
         prefetcher.close()
     assert ended.is_set()
     with pytest.raises(RuntimeError, match="shutdown"):

@@ -1,6 +1,6 @@
 """Ten thousand steps of anything that a scheduler may do: it admits, preempts, aborts, shares
-prefixes, gives ids and blocks out again, and rejects drafts, over copies that come late or not
-before they are waited for, and peers that send late or never.
+prefixes, gives ids and blocks out again, and rejects drafts, over copies that come late, not
+before they are waited for, or fail, and peers that send late or never.
 
 After each step the world checks that a slot has one owner and a request its own lane, that what is
 resident is what the host tier holds now, that sinks and window are resident, that no set is over
@@ -33,6 +33,8 @@ class Setting:
     selection: SelectionConfig = SMALL
     cap: float | None = 1.0
     threads: int = 1
+    broken: float = 0.002
+    """Share of the copies that fail, each with those that were to follow it."""
     drafts: int = 1
     most: int = 5
     """Requests at a time."""
@@ -53,6 +55,7 @@ SETTINGS = {
     "small cap": Setting(slots=70, cap=0.1),
     "measured cap": Setting(slots=70, cap=None),
     "three threads": Setting(slots=50, threads=3),
+    "broken link": Setting(slots=100, threads=2, broken=0.05),
     "many drafts": Setting(slots=50, drafts=4),
     "heads of low recall": Setting(slots=120, selection=ESCALATING),
     "peers": Setting(slots=5 * 8 * 2, peers=True),
@@ -72,6 +75,8 @@ class Schedule:
             prefetch=PrefetchConfig(wait_ms=0, cap=setting.cap, threads=setting.threads),
         )
         self.peer = Peer(self.world, self.rng)
+        failures = np.random.default_rng(seed)
+        self.world.gate.fail(lambda: failures.random() < setting.broken)
         self.served = {"sparse": 0, "dense": 0}
         self.preempted = self.aborted = self.shared = self.lost = 0
 
@@ -197,6 +202,15 @@ def test_pages_are_late_when_copies_are() -> None:
     assert stats.late == schedule.world.late > 0
     assert stats.moved_bytes["host", "fast", "prefetch"] > 0
     assert stats.selected > stats.resident > 0
+
+
+def test_requests_are_dense_for_a_while_when_copies_fail() -> None:
+    schedule = Schedule(SETTINGS["broken link"], seed=1)
+    schedule.run(300)
+    stats = schedule.world.engine.statistics
+    assert stats.failed > 0
+    assert stats.fallbacks["copy_failed"] > 0
+    assert schedule.served["sparse"] > 0
 
 
 def test_a_request_longer_than_a_block_of_drafts_is_still_right() -> None:

@@ -47,12 +47,32 @@ def test_tables_that_disagree_do_not(
         broken.check()
 
 
+def test_a_released_slot_and_its_page_know_nothing_of_each_other() -> None:
+    t = tables()
+    t.last[1, 2] = 7
+    t.release(np.array([1], np.int32), np.array([2], np.int32))
+    t.check()
+    assert (t.slot_of == -1).all()
+    assert (t.state == SlotState.FREE).all()
+    assert (t.last == -1).all()
+
+
 def test_a_lost_lane_is_found() -> None:
     world = World(40)
     r = world.admit("r", 100)
     world.prefill(r)
     world.engine.requests["r"].lane = None
     with pytest.raises(AssertionError, match="lanes are lost or shared"):
+        world.engine.check()
+    world.engine.close()
+
+
+def test_a_slot_that_waits_for_a_copy_that_nobody_makes_is_found() -> None:
+    world = World(40)
+    r = world.admit("r", 100)
+    world.prefill(r)
+    world.tables.state[world.tables.state == SlotState.RESIDENT] = SlotState.ARRIVING
+    with pytest.raises(AssertionError, match="no copy brings"):
         world.engine.check()
     world.engine.close()
 
