@@ -21,6 +21,7 @@ from oasis_operator.desired.metadata import Component
 from oasis_operator.fleet import Fleet
 from oasis_operator.metrics import OperatorMetrics
 from oasis_runtime.contract import Metric
+from tests.unit.core.reasons import fallback_reasons
 
 ROOT = Path(__file__).parents[3]
 EXPOSITIONS = Path(__file__).parent / "expositions"
@@ -61,20 +62,6 @@ def values_by_label() -> dict[tuple[str, str], frozenset[str]]:
     found["oasis_deployment_replicas", "state"] = {"desired", "ready"}
     found["oasis_deployment_condition", "type"] = condition_types()
     return {key: frozenset(values) for key, values in found.items()}
-
-
-def fallback_reasons() -> set[str]:
-    """Why a request can be dense: the words that the engine returns."""
-    source = ast.parse((ROOT / "runtime/oasis_runtime/core/engine.py").read_text())
-    return {
-        value.value
-        for function in ast.walk(source)
-        if isinstance(function, ast.FunctionDef) and function.name == "_dense_reason"
-        for returned in ast.walk(function)
-        if isinstance(returned, ast.Return) and returned.value is not None
-        for value in ast.walk(returned.value)
-        if isinstance(value, ast.Constant) and isinstance(value.value, str) and value.value
-    }
 
 
 def condition_types() -> set[str]:

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from oasis_runtime.core.statistics import FALLBACK_REASONS
-from tests.unit.chart.series import fallback_reasons
+from tests.unit.core.reasons import fallback_reasons
 
 
 def test_the_reasons_to_decode_densely_are_all_that_the_engine_gives() -> None:

@@ -23,7 +23,7 @@ from oasis_operator.metrics import OperatorMetrics
 from oasis_operator.topology.probe import UNSATISFIABLE, Verdict
 from oasis_runtime.contract import EngineConfig, Metric, RequestOptions
 from oasis_runtime.serve.transfer_params import TransferParams
-from tests.unit.chart.series import fallback_reasons
+from tests.unit.core.reasons import fallback_reasons
 
 ROOT = Path(__file__).parents[3]
 PAGES = sorted(

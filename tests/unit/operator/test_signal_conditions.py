@@ -15,7 +15,7 @@ from oasis_operator.reconcile.signal_conditions import (
     signal_conditions,
 )
 from oasis_operator.signals.prometheus import NOT_CONFIGURED, NoSignals, Signals
-from tests.unit.chart.series import fallback_reasons
+from tests.unit.core.reasons import fallback_reasons
 from tests.unit.operator.make import deployment
 
 GOOD: dict[str, Any] = {
