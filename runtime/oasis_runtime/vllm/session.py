@@ -70,9 +70,7 @@ class Session:
         if self.step is None:
             return
         if self._written is None:
-            self._written = WrittenKeys.of(
-                self.step, self.engine.tables.geometry.layers, key, mapping
-            )
+            self._written = WrittenKeys.of(self.step, key, mapping)
         self._written.add(self.engine, layer, key)
 
     def end_step(self) -> Mapping[str, np.ndarray]:
