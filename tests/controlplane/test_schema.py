@@ -31,6 +31,7 @@ NODES = spec(
 )
 BOTH_SCALED = {"prefill": {"maxReplicas": 4}, "decode": {"maxReplicas": 4}}
 PINNED = {"numa": {"mode": "kubelet", "policy": "required"}}
+BY_KUBELET = {"numa": {"mode": "kubelet"}}
 PINNABLE = {"resources": {"limits": {"cpu": "2", **MEMORY}, "requests": {"cpu": 2}}}
 
 
@@ -52,6 +53,32 @@ def heads(
     given = {"kind": kind} | ({"model": model} if model else {})
     kv = {"prediction": {"method": "auto", "heads": given} | (prediction or {})}
     return spec(prefill=prefill, kv=kv, **({"model": served} if served else {}))
+
+
+def bounded(
+    prefill: tuple[int, int], decode: tuple[int, int], ratio: dict[str, str], **scaling: Any
+) -> dict[str, Any]:
+    """Both roles with least and most pods, and a ratio."""
+    roles = {"prefill": prefill, "decode": decode}
+    bounds = {
+        role: {"minReplicas": least, "maxReplicas": most} for role, (least, most) in roles.items()
+    }
+    return spec(autoscaling={**bounds, "ratio": ratio, **scaling})
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        bounded((1, 2), (4, 9), {"min": "1:2", "max": "1:1"}, gpuBudget=5),
+        bounded((4, 4), (1, 1), {"max": "4:1"}),
+        NODES | {"autoscaling": {"decode": {"maxReplicas": 4}, "gpuBudget": 2}},
+        spec(updates={"strategy": "Recreate", "maxSurge": 0}),
+        spec(updates={"maxSurge": 0, "maxUnavailable": "50%"}),
+    ],
+    ids=("just the ratio", "of four to one", "just the budget", "Recreate", "without surge"),
+)
+def test_bounds_that_can_be_kept_are_taken(world: World, given: dict[str, Any]) -> None:
+    assert world.refused("bounded", given) == ""
 
 
 def sharded(ranks: int, memory: str, nodes: int = 1) -> dict[str, Any]:
@@ -107,11 +134,30 @@ def test_a_pod_that_the_kubelet_can_pin_is_taken(world: World) -> None:
         ),
         (
             spec(autoscaling={**BOTH_SCALED, "gpuBudget": 1}),
-            "gpuBudget is under the pods of minReplicas",
+            "autoscaling.gpuBudget is under the GPUs of minReplicas",
         ),
         (
             spec(autoscaling={**BOTH_SCALED, "ratio": {"min": "2:1", "max": "1:4"}}),
             "ratio.min must not exceed ratio.max",
+        ),
+        (
+            spec(
+                engine={"tensorParallelSize": 8},
+                decode={"devices": {"gpu": {"count": 8}}},
+                autoscaling={**BOTH_SCALED, "gpuBudget": 8},
+            ),
+            "autoscaling.gpuBudget is under the GPUs of minReplicas",
+        ),
+        (
+            NODES | {"autoscaling": {"decode": {"maxReplicas": 4}, "gpuBudget": 1}},
+            "autoscaling.gpuBudget is under the GPUs of minReplicas",
+        ),
+        (bounded((1, 2), (5, 9), {"min": "1:2"}), "raise prefill.maxReplicas or lower decode"),
+        (bounded((4, 4), (1, 1), {"max": "1:1"}), "lower prefill.minReplicas or raise decode"),
+        (spec(updates={"maxSurge": 0}), "raise one of them, or use strategy Recreate"),
+        (
+            spec(updates={"maxSurge": "0%", "maxUnavailable": "00"}),
+            "raise one of them, or use strategy Recreate",
         ),
         (spec(autoscaling={**BOTH_SCALED, "ratio": {"min": "0:1"}}), "spec.autoscaling.ratio.min"),
         (
@@ -174,6 +220,22 @@ def test_a_pod_that_the_kubelet_can_pin_is_taken(world: World) -> None:
         (
             spec(topology=PINNED, decode={"resources": {"limits": {"cpu": "1500m", **MEMORY}}}),
             "whole number of cpu into decode.resources.limits",
+        ),
+        (
+            spec(topology=BY_KUBELET, decode={"devices": {"nic": {}}}),
+            "write decode.devices.nic.resourceName, or use another mode",
+        ),
+        (
+            spec(decode={"devices": {"nic": {}}, "numa": {"mode": "kubelet"}}),
+            "write decode.devices.nic.resourceName, or use another mode",
+        ),
+        (
+            spec(topology={"numa": {"mode": "kubelet", "align": "pcieRoot"}}),
+            "the kubelet aligns decode pods to NUMA nodes only: use mode dra or auto",
+        ),
+        (
+            spec(topology=BY_KUBELET, prefill={"numa": {"align": "pcieRoot"}}),
+            "the kubelet aligns prefill pods to NUMA nodes only: use mode dra or auto",
         ),
         (
             spec(

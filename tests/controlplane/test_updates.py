@@ -190,7 +190,7 @@ def all_of(world: World, component: str) -> list[Manifest]:
 
 
 def test_an_update_that_cannot_fit_is_told_and_takes_nothing_away(world: World) -> None:
-    none = {"maxSurge": 0}
+    none = {"maxSurge": 0, "maxUnavailable": "50%"}
     old = ready(world, updates=none)
     before = staying(of(world, old))
     world.apply("chat", spec(kv=NEXT, updates=none))

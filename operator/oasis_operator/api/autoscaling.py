@@ -66,6 +66,10 @@ class Slo(ApiModel):
     """Time per output token after the first."""
 
 
+_BOTH_BOUNDED = "!has(self.ratio) || !has(self.prefill) || !has(self.decode)"
+"""CEL: begins a rule about the ratio that needs the bounds of both roles."""
+
+
 class Autoscaling(ApiModel):
     """Who decides how many pods the roles have, and by what."""
 
@@ -83,10 +87,18 @@ class Autoscaling(ApiModel):
                 "gpuBudget and ratio",
             ),
             rule(
-                "!has(self.gpuBudget) || !has(self.decode) || self.decode.minReplicas + "
-                "(has(self.prefill) ? self.prefill.minReplicas : 0) <= self.gpuBudget",
-                "gpuBudget is under the pods of minReplicas: raise it or lower minReplicas",
-                ".gpuBudget",
+                f"{_BOTH_BOUNDED} || !has(self.ratio.min) || {_of('ratio.min', 0)} * "
+                f"self.decode.minReplicas <= {_of('ratio.min', 1)} * self.prefill.maxReplicas",
+                "so few prefill pods beside so many decode pods never have ratio.min: lower it, "
+                "raise prefill.maxReplicas or lower decode.minReplicas",
+                ".ratio",
+            ),
+            rule(
+                f"{_BOTH_BOUNDED} || !has(self.ratio.max) || {_of('ratio.max', 1)} * "
+                f"self.prefill.minReplicas <= {_of('ratio.max', 0)} * self.decode.maxReplicas",
+                "so many prefill pods beside so few decode pods never have ratio.max: raise it, "
+                "lower prefill.minReplicas or raise decode.maxReplicas",
+                ".ratio",
             ),
         )
     )

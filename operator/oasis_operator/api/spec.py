@@ -283,13 +283,15 @@ class Numa(ApiModel):
     """Who aligns: ``dra`` claims devices with a common attribute, ``kubelet`` leaves it to the
     node's topology manager; ``auto`` takes dra where the cluster can, and the status says why."""
     align: NumaAlign = "numaNode"
-    """What GPU and adapter have in common in mode dra: the NUMA node, or the PCIe root as well."""
+    """What GPU and adapter have in common: the NUMA node, or the PCIe root as well, to which only
+    dra aligns."""
     attribute: Annotated[
         str, Field(max_length=316, pattern=r"^[a-z0-9][-a-z0-9.]*/[A-Za-z_][A-Za-z0-9_]*$")
     ] = "resource.kubernetes.io/numaNode"
     """Attribute of ResourceSlices that holds a device's NUMA node; all drivers must publish it."""
     scheduler_name: Annotated[str | None, Field(min_length=1, max_length=63)] = None
-    """In mode kubelet: a scheduler that knows the nodes' free NUMA resources."""
+    """Scheduler of the engine pods: in mode kubelet one that knows the nodes' free NUMA resources,
+    in mode dra one that allocates claims. Absent: that of the cluster."""
     bind_memory: bool = False
     """Gives engines the capability SYS_NICE, without which a container may not bind its memory."""
 
@@ -445,6 +447,18 @@ class Security(ApiModel):
 class Updates(ApiModel):
     """How a new revision replaces the old one."""
 
+    model_config = ConfigDict(
+        json_schema_extra=rules(
+            rule(
+                "self.strategy != 'Switch' || "
+                "![self.maxSurge, self.maxUnavailable].all(a, string(a).matches('^0+%?$'))",
+                "with maxSurge and maxUnavailable both 0 no pod is ever replaced: raise one of "
+                "them, or use strategy Recreate",
+                ".maxSurge",
+            )
+        )
+    )
+
     strategy: Literal["Switch", "Recreate"] = "Switch"
     """``Switch`` starts the new pods beside the old ones and switches when they are ready, within
     ``maxSurge`` and ``maxUnavailable``; ``Recreate`` removes the old pods first, and serves
@@ -490,6 +504,27 @@ def _claims_something(role: str) -> dict[str, str]:
     )
 
 
+def _counts_its_adapters(role: str) -> dict[str, str]:
+    nic = f"self.{role}.devices.nic"
+    return rule(
+        f"!has(self.{role}) || !has(self.{role}.devices) || !has({nic}) || "
+        f"has({nic}.resourceName) || {_numa_of(role, 'mode')} != 'kubelet'",
+        f"in mode kubelet an adapter is an extended resource: write {role}.devices.nic."
+        "resourceName, or use another mode",
+        f".{role}.devices",
+    )
+
+
+def _aligned_by_who_can(role: str) -> dict[str, str]:
+    return rule(
+        f"!has(self.{role}) || {_numa_of(role, 'align')} != 'pcieRoot' || "
+        f"{_numa_of(role, 'mode')} != 'kubelet'",
+        f"the kubelet aligns {role} pods to NUMA nodes only: use mode dra or auto, or align "
+        "numaNode",
+        f".{role}",
+    )
+
+
 def _can_be_pinned(role: str) -> dict[str, str]:
     """Where the kubelet must align, what it does not align is refused at once."""
     resources, devices = f"self.{role}.resources", f"self.{role}.devices"
@@ -528,6 +563,15 @@ def _a_gpu_for_each_rank(role: str) -> dict[str, str]:
     )
 
 
+def _least_gpus(role: str) -> str:
+    """CEL: GPUs of the least pods of a role, as a budget counts them."""
+    gpu = f"self.{role}.devices.gpu"
+    return (
+        f"self.autoscaling.{role}.minReplicas * self.engine.nodes * "
+        f"(has(self.{role}.devices) && has({gpu}) ? {gpu}.count : 1)"
+    )
+
+
 def _written(start: str, *optional: str) -> str:
     """CEL: every one of the optional fields, each inside the last, is there."""
     inside = [".".join((start, *optional[: depth + 1])) for depth in range(len(optional))]
@@ -544,6 +588,8 @@ class Spec(ApiModel):
                 for make in (
                     _memory_holds_the_host_tier,
                     _claims_something,
+                    _counts_its_adapters,
+                    _aligned_by_who_can,
                     _can_be_pinned,
                     _a_gpu_for_each_rank,
                 )
@@ -573,6 +619,15 @@ class Spec(ApiModel):
                 "an engine has one token for the hub: write the same tokenSecret in model.hub "
                 "and in kv.prediction.heads.model.hub, of a token that may read both",
                 ".kv",
+            ),
+            rule(
+                "!has(self.autoscaling) || !has(self.autoscaling.gpuBudget) || "
+                f"!has(self.autoscaling.decode) || {_least_gpus('decode')} + "
+                "(has(self.prefill) && has(self.autoscaling.prefill) ? "
+                f"{_least_gpus('prefill')} : 0) <= self.autoscaling.gpuBudget",
+                "autoscaling.gpuBudget is under the GPUs of minReplicas, each pod with "
+                "devices.gpu.count or 1: raise it, or lower minReplicas",
+                ".autoscaling",
             ),
             rule(
                 "!has(self.autoscaling) || self.autoscaling.owner == 'external' || "

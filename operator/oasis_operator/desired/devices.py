@@ -24,6 +24,9 @@ def with_devices(
 ) -> Manifest:
     """A pod spec whose first container gets the role's devices."""
     engine, *others = spec["containers"]
+    scheduler = numa_settings(od, role).scheduler_name
+    if scheduler:
+        spec = spec | {"schedulerName": scheduler}
     if mode == "dra":
         template = claim_template(od, role)
         if template is None:
@@ -33,9 +36,6 @@ def with_devices(
         spec = spec | {"resourceClaims": [claim]}
     else:
         resources = _counted(engine["resources"], role.spec.devices)
-        scheduler = numa_settings(od, role).scheduler_name
-        if scheduler:
-            spec = spec | {"schedulerName": scheduler}
     return spec | {"containers": [engine | {"resources": resources}, *others]}
 
 

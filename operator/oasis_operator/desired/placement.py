@@ -14,7 +14,7 @@ from oasis_operator.desired.roles import RolePlan, role_plans
 from oasis_operator.topology.inventory import Inventory
 from oasis_operator.topology.pinning import pinning_problems
 from oasis_operator.topology.probe import Finding, Verdict, probe
-from oasis_operator.topology.request import ClaimRequest
+from oasis_operator.topology.request import PCIE_ROOT, ClaimRequest
 
 NOT_SERVED = "DraNotServed"
 NOT_PINNABLE = "NotPinnable"
@@ -148,25 +148,46 @@ def _by_claim(
 
 
 def _by_kubelet(od: OasisDeployment, role: RolePlan, settings: NumaSettings, why: str) -> Placement:
-    if settings.policy == "none":
-        return Placement("kubelet", why)
-    template = engine_pod(od, role, image="", config_map="")
-    if settings.policy == "preferred" and not _counts_devices(template):
-        return Placement("kubelet", why)  # Nothing that memory could be far away from.
-    problems = list(pinning_problems(template))
+    problems = []
+    if unpinned := _unpinned(od, role, settings):
+        problems.append(
+            f"the kubelet does not pin {role.component} pods: {'; '.join(unpinned)}; give every "
+            "container equal requests and limits for memory and whole CPUs"
+        )
     devices = role.spec.devices
     if devices is not None and devices.nic is not None and devices.nic.resource_name is None:
-        problems.append(f"spec.{role.component}.devices.nic has no resourceName to ask for")
+        problems.append(
+            f"spec.{role.component}.devices.nic has no resourceName to ask the kubelet for, and "
+            "the pods get no adapter: write it"
+        )
+    rooted = _ties_to_a_root(role, settings)
+    if rooted:
+        problems.append(
+            f"the kubelet aligns the devices of {role.component} to NUMA nodes only, not to the "
+            "pcieRoot that align asks for: install the DRA drivers, or set align to numaNode"
+        )
     if not problems:
         return Placement("kubelet", why)
-    message = (
-        f"the kubelet does not pin {role.component} pods: {'; '.join(problems)}; give every "
-        "container equal requests and limits for memory and whole CPUs"
-    )
     # With mode auto the engine itself refuses to start where it is not aligned in fact: on a node
-    # with one NUMA node it always is.
-    hold = settings.policy == "required" and settings.mode == "kubelet"
-    return Placement("kubelet", why, Obstacle(NOT_PINNABLE, message), hold)
+    # with one NUMA node it always is. Of PCIe roots it does not know.
+    hold = settings.policy == "required" and (settings.mode == "kubelet" or rooted)
+    return Placement("kubelet", why, Obstacle(NOT_PINNABLE, "; ".join(problems)), hold)
+
+
+def _ties_to_a_root(role: RolePlan, settings: NumaSettings) -> bool:
+    """Whether devices of the role are to be on one PCIe root."""
+    request = claim_request(role.spec, settings)
+    return request is not None and any(c.attribute == PCIE_ROOT for c in request.constraints)
+
+
+def _unpinned(od: OasisDeployment, role: RolePlan, settings: NumaSettings) -> tuple[str, ...]:
+    """What keeps the kubelet from aligning the pods, where that is asked for."""
+    if settings.policy == "none":
+        return ()
+    template = engine_pod(od, role, image="", config_map="")
+    if settings.policy == "preferred" and not _counts_devices(template):
+        return ()  # Nothing that memory could be far away from.
+    return pinning_problems(template)
 
 
 def _counts_devices(template: Manifest) -> bool:

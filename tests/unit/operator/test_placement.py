@@ -167,6 +167,42 @@ def test_what_loses_alignment_in_silence_is_refused(decode: dict[str, Any], told
     assert told in choice.obstacle.message
 
 
+@pytest.mark.parametrize("policy", ["required", "preferred", "none"])
+def test_an_adapter_that_nobody_would_give_the_pods_is_told(policy: str) -> None:
+    choice = placed(None, {"resources": GUARANTEED, "devices": {"nic": {}}}, policy=policy)
+    assert (choice.mode, choice.hold) == ("kubelet", False)
+    assert choice.obstacle is not None
+    assert choice.obstacle.reason == "NotPinnable"
+    assert "spec.decode.devices.nic has no resourceName" in choice.obstacle.message
+
+
+@pytest.mark.parametrize("policy", ["required", "preferred"])
+def test_a_pcie_root_that_the_kubelet_does_not_know_is_told(policy: str) -> None:
+    given = {"resources": GUARANTEED, "devices": {"gpu": {}, **NIC}}
+    choice = placed(None, given, policy=policy, align="pcieRoot")
+    assert choice.mode == "kubelet"
+    assert choice.hold is (policy == "required")
+    assert choice.obstacle is not None
+    assert choice.obstacle.reason == "NotPinnable"
+    assert "pcieRoot" in choice.obstacle.message
+
+
+@pytest.mark.parametrize(
+    ("devices", "numa"),
+    [
+        ({"gpu": {}, **NIC}, {"policy": "none"}),
+        ({"gpu": {}}, {"policy": "required"}),
+        ({"gpu": {}, "cpu": {"count": 8}}, {"policy": "required"}),
+    ],
+    ids=["nothing is aligned", "one device", "CPUs are on no bus"],
+)
+def test_without_two_devices_to_align_a_pcie_root_is_no_obstacle(
+    devices: dict[str, Any], numa: dict[str, str]
+) -> None:
+    given = {"resources": GUARANTEED, "devices": devices}
+    assert placed(None, given, align="pcieRoot", **numa).obstacle is None
+
+
 def test_where_the_engine_itself_will_judge_it_is_told_only() -> None:
     choice = placed(None, policy="required")
     assert not choice.hold

@@ -188,10 +188,10 @@ def test_the_roles_own_resources_win() -> None:
     assert resources["requests"]["cpu"] == "32"
 
 
-def test_a_scheduler_that_knows_numa_nodes_is_for_the_kubelets_mode() -> None:
+@pytest.mark.parametrize("mode", ["kubelet", "dra"])
+def test_the_scheduler_that_is_named_places_the_pods_whoever_aligns_them(mode: Any) -> None:
     numa = {"topology": {"numa": {"schedulerName": "topo-aware"}}, "prefill": {"devices": DEVICES}}
-    assert allocated("kubelet", **numa)["schedulerName"] == "topo-aware"
-    assert "schedulerName" not in allocated("dra", **numa)
+    assert allocated(mode, **numa)["schedulerName"] == "topo-aware"
 
 
 def test_binding_memory_takes_a_capability() -> None:
