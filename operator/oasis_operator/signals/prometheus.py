@@ -25,6 +25,9 @@ from oasis_operator.signals.queries import (
     queries,
 )
 
+OF_ONE_QUERY = frozenset({400, 413, 414, 422})
+"""Statuses that are about a query: 400 and 422 of Prometheus' HTTP API ("parameters are missing or
+incorrect", "an expression can't be executed"), and its size. Others concern every query."""
 TIMEOUT_SECONDS = 3.0
 RETRY_SECONDS = 15.0
 """After a failure no reconcile waits for Prometheus again before this long."""
@@ -104,6 +107,14 @@ class Prometheus:
         except (TimeoutError, aiohttp.ClientError, OSError, ValueError, KeyError) as error:
             # The cause is for the log: in the message it would change the status again and again.
             log.warning("%s: %s %s", self._url, type(error).__name__, error)
+            if _is_of_one_query(error):
+                self._failure = None
+                return NoSignals(
+                    "QueryRefused",
+                    f"{self._url} refuses a query about this OasisDeployment: rates are as last "
+                    "measured; the operator's log has its status, 422 where the server's limit on "
+                    "samples or time is too low",
+                )
             self._failure = NoSignals("PrometheusUnreachable", f"{self._url} {_trouble(error)}")
             self._retry_at = time.monotonic() + RETRY_SECONDS
             return self._failure
@@ -193,6 +204,11 @@ class Prometheus:
         )
         # 0/0 is "NaN": nothing happened, so there is nothing to know.
         return {key: value for key, value in values if math.isfinite(value)}
+
+
+def _is_of_one_query(error: Exception) -> bool:
+    """Whether others may be answered all the same."""
+    return isinstance(error, aiohttp.ClientResponseError) and error.status in OF_ONE_QUERY
 
 
 def _trouble(error: Exception) -> str:

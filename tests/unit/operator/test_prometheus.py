@@ -85,6 +85,35 @@ async def test_no_server_is_unreachable_and_is_not_asked_again_at_once() -> None
         assert len(asked) == count
 
 
+@pytest.mark.parametrize("status", [400, 422])
+async def test_a_query_that_is_refused_silences_no_other_deployment(status: int) -> None:
+    def answer(query: str) -> Any:
+        return status if "greedy" in query else vector(({}, "0.5"))
+
+    async with prometheus(answer) as found:
+        refused = await found.signals(deployment(name="greedy"), "0123abcd")
+        assert isinstance(refused, NoSignals)
+        assert refused.reason == "QueryRefused"
+        assert isinstance(await found.signals(deployment(), "0123abcd"), Signals)
+
+
+@pytest.mark.parametrize("status", [401, 404, 429, 500, 503])
+async def test_what_concerns_every_query_is_asked_about_once_for_all(status: int) -> None:
+    asked = []
+
+    def answer(query: str) -> Any:
+        asked.append(query)
+        return status
+
+    async with prometheus(answer) as found:
+        await found.signals(deployment(name="first"), "0123abcd")
+        count = len(asked)
+        other = await found.signals(deployment(), "0123abcd")
+        assert isinstance(other, NoSignals)
+        assert other.reason == "PrometheusUnreachable"
+        assert len(asked) == count
+
+
 async def test_no_address_is_not_configured() -> None:
     async with aiohttp.ClientSession() as session:
         found = await Prometheus("", session).signals(deployment(), "0123abcd")
