@@ -124,13 +124,16 @@ def _here(pods: Iterable[PodView]) -> list[PodView]:
 
 
 def scaling_condition(decision: ScalingDecision) -> Draft:
-    """Words change only when there is something else to do about it."""
+    """Words change only when there is something else to do about it. The reason is that of the
+    first notice; the message has all of them."""
     if decision.held is not None:
         return Draft(
             SCALING_ACTIVE, "False", decision.held.reason, decision.held.message, alarming=True
         )
-    for notice in decision.notices:
-        return Draft(SCALING_ACTIVE, "True", notice.reason, notice.message, alarming=True)
+    if decision.notices:
+        first, *others = decision.notices
+        told = [first.message, *(f"{notice.reason}: {notice.message}" for notice in others)]
+        return Draft(SCALING_ACTIVE, "True", first.reason, ". ".join(told), alarming=True)
     return Draft(SCALING_ACTIVE, "True", "Deciding", "replicas follow the load")
 
 

@@ -152,6 +152,13 @@ def test_what_no_number_of_pods_repairs_is_told() -> None:
     assert (found.status, found.reason, found.message) == ("True", "BudgetReached", "raise it")
 
 
+def test_of_several_notices_none_is_kept_back() -> None:
+    notices = (Notice("BudgetReached", "raise it"), Notice("LowRecall", "raise the other"))
+    found = scaling_condition(decision(1, 1, notices=notices))
+    assert found.reason == "BudgetReached"
+    assert found.message == "raise it. LowRecall: raise the other"
+
+
 def external(replicas: int | None = None) -> tuple[OasisDeployment, Observed]:
     """A deployment that is scaled from outside, with its objects as the API server has them."""
     od = deployment(autoscaling={"owner": "external"}, decode={"replicas": 2})
