@@ -110,7 +110,7 @@ def test_load_adds_pods_and_its_end_takes_them_away(
     operator = start_operator("one", OASIS_PROMETHEUS_URL=engines.url).until_leading()
     world.apply("chat", spec(autoscaling=SCALING, engine={"maxNumSeqs": 14}))
     world.until_ready("chat")
-    held = world.until_condition("chat", "ScalingActive", "False", "NoData")
+    held = world.until_condition("chat", "ScalingActive", "False", "WarmingUp")
     # The first look may have come before the decode pod, and holds until the next.
     wait.until(
         lambda: "requests of decode" in world.condition("chat", "ScalingActive")["message"],

@@ -44,6 +44,8 @@ class Notice:
 
     reason: str
     message: str
+    alarming: bool = True
+    """Whether somebody should look."""
 
 
 @dataclass(frozen=True)
@@ -74,13 +76,10 @@ def decide(fleet: Fleet, spec: ScalingSpec, history: History, now: float) -> Dec
     """
     gaps = missing(fleet, spec.behaviour)
     if gaps:
-        message = f"no data about {', '.join(gaps)}"
+        message = f"no data about {', '.join(gap.what for gap in gaps)}"
         return replace(
             _keep(fleet, spec, history, Reason.NO_DATA, message),
-            held=Notice(
-                "NoData",
-                f"{message}: replicas stay as they are; see whether Prometheus scrapes every pod",
-            ),
+            held=_without_data(message, passing=all(gap.passing for gap in gaps)),
         )
     decode_history = replace(
         _given_up(fleet.decode, spec.decode, history.decode, now, spec.behaviour),
@@ -110,6 +109,22 @@ def decide(fleet: Fleet, spec: ScalingSpec, history: History, now: float) -> Dec
     low, seen = _low_quality(fleet, history, now)
     after = History(prefill_history, decode_history, low, seen, now)
     return _together(fleet, spec, prefill, decode, after)
+
+
+def _without_data(message: str, *, passing: bool) -> Notice:
+    if passing:
+        return Notice(
+            "WarmingUp",
+            f"{message} yet: replicas stay as they are until pods that just became ready have "
+            "been measured for a minute",
+            alarming=False,
+        )
+    return Notice(
+        "NoData",
+        f"{message}: replicas stay as they are; see whether every engine pod is a target of "
+        "Prometheus, without an error, and scraped every 15 s (podMonitor.interval in the chart's "
+        "values), for rates are over a minute",
+    )
 
 
 def _keep(

@@ -127,9 +127,8 @@ def scaling_condition(decision: ScalingDecision) -> Draft:
     """Words change only when there is something else to do about it. The reason is that of the
     first notice; the message has all of them."""
     if decision.held is not None:
-        return Draft(
-            SCALING_ACTIVE, "False", decision.held.reason, decision.held.message, alarming=True
-        )
+        held = decision.held
+        return Draft(SCALING_ACTIVE, "False", held.reason, held.message, alarming=held.alarming)
     if decision.notices:
         first, *others = decision.notices
         told = [first.message, *(f"{notice.reason}: {notice.message}" for notice in others)]

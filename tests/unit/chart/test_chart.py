@@ -11,6 +11,7 @@ import yaml
 
 from oasis_operator.cluster.election import LEASE_NAME
 from oasis_operator.settings import settings_from
+from oasis_operator.signals.queries import SCALING_WINDOW
 from oasis_runtime.contract import OPERATOR_HEALTH_PORT, OPERATOR_METRICS_PORT
 from tests.unit.chart.render import (
     CASES,
@@ -299,6 +300,10 @@ def test_the_lease_is_the_only_one_that_it_may_change() -> None:
         ("image.digest=latest", "digest"),
         ("podLabels.a=1", "podLabels"),
         ("podMonitor.interval=often", "interval"),
+        ("podMonitor.interval=0s", "interval"),
+        ("podMonitor.interval=1m", "interval"),
+        ("podMonitor.interval=31s", "interval"),
+        ("podMonitor.interval=30001ms", "interval"),
         ("prometheus.headers.a=1", "headers"),
         ("prometheus.bearerTokenSecret.name=a", "key"),
         ("prometheus.caSecret.file=a", "file"),
@@ -320,6 +325,12 @@ def test_a_wrong_value_is_refused_by_name(setting: str, told: str) -> None:
     done = helm("template", "x", str(CHART), f"--set={setting}")
     assert done.returncode != 0
     assert told in done.stderr
+
+
+def test_scrapes_may_be_so_rare_that_every_rate_of_scaling_has_two() -> None:
+    assert SCALING_WINDOW == "1m"
+    for interval in ("30s", "30000ms", "9s", "500ms"):
+        assert rendered(f"--set=podMonitor.interval={interval}")
 
 
 def leaves(value: Any, schema: dict[str, Any], path: str = "") -> Iterator[tuple[str, bool]]:

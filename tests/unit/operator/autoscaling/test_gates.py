@@ -10,7 +10,7 @@ import pytest
 
 from oasis_operator.autoscaling.decide import decide
 from oasis_operator.autoscaling.history import History
-from oasis_operator.autoscaling.measured import Fleet, Latency, Link, Ratio
+from oasis_operator.autoscaling.measured import Fleet, Latency, Link, Ratio, RoleSignals
 from oasis_operator.autoscaling.policy import Behaviour, Bounds
 from oasis_operator.autoscaling.reason import Reason
 from tests.unit.operator.autoscaling.make import (
@@ -64,7 +64,48 @@ def test_a_missing_number_holds_both_roles_and_says_which(gap: str) -> None:
     assert pair(found) == (3, 3)
     assert found.decode.reason is Reason.NO_DATA
     assert found.held is not None
-    assert found.held.reason == "NoData"
+    assert (found.held.reason, found.held.alarming) == ("NoData", True)
+    assert "podMonitor.interval" in found.held.message
+
+
+FRESH = 100.0
+"""Seconds after which a pod is warm and may still be without a rate."""
+
+
+def aged(measured: Fleet, seconds: float) -> Fleet:
+    """The fleet with pods that have been ready for so long."""
+
+    def role(signals: RoleSignals) -> RoleSignals:
+        pods = tuple(replace(pod, ready_seconds=seconds) for pod in signals.pods)
+        return replace(signals, pods=pods)
+
+    assert measured.prefill is not None
+    return replace(measured, prefill=role(measured.prefill), decode=role(measured.decode))
+
+
+@pytest.mark.parametrize("gap", sorted(GAPS.keys() - {"every pod"}))
+def test_what_pods_that_just_became_ready_do_not_show_yet_alarms_nobody(gap: str) -> None:
+    found = decide(aged(GAPS[gap], FRESH), spec(), watched(BUSY), OLD)
+    assert pair(found) == (3, 3)
+    assert found.held is not None
+    assert (found.held.reason, found.held.alarming) == ("WarmingUp", False)
+
+
+def test_a_start_without_a_warm_pod_alarms_nobody() -> None:
+    found = decide(aged(BUSY, 5.0), spec(), History(), OLD)
+    assert pair(found) == (3, 3)
+    assert found.held is not None
+    assert found.held.reason == "WarmingUp"
+
+
+def test_one_fresh_pod_excuses_only_what_it_misses_itself() -> None:
+    one = without("decode", running=None, ready_seconds=FRESH)
+    found = decide(one, spec(), watched(BUSY), OLD).held
+    assert found is not None
+    assert found.reason == "WarmingUp"
+    found = decide(replace(one, hit=Ratio(None, None)), spec(), watched(BUSY), OLD).held
+    assert found is not None
+    assert found.reason == "NoData"
 
 
 def test_the_same_fleet_with_all_numbers_grows() -> None:

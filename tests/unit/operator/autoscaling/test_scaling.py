@@ -146,6 +146,12 @@ def test_a_held_decision_is_not_active_and_says_why() -> None:
     assert (found.status, found.reason, found.alarming) == ("False", "NoData", True)
 
 
+def test_what_comes_by_itself_alarms_nobody() -> None:
+    held = Notice("WarmingUp", "no data yet", alarming=False)
+    found = scaling_condition(decision(1, 1, held=held))
+    assert (found.status, found.reason, found.alarming) == ("False", "WarmingUp", False)
+
+
 def test_what_no_number_of_pods_repairs_is_told() -> None:
     notice = Notice("BudgetReached", "raise it")
     found = scaling_condition(decision(1, 1, notices=(notice,)))
