@@ -61,7 +61,7 @@ def _type(field: Schema) -> str:
     if "enum" in field:
         return ", ".join(f"`{value}`" for value in field["enum"])
     if field.get("x-kubernetes-int-or-string"):
-        return "quantity"
+        return _int_or_string(field)
     if "items" in field:
         return f"list of {_type(field['items'])}{_bounds(field, 'Items')}"
     if isinstance(field.get("additionalProperties"), dict):
@@ -72,6 +72,12 @@ def _type(field: Schema) -> str:
     if low is not None and high is not None:
         return f"{field['type']}, {low} to {high}"
     return f"{field['type']}, at least {low}" if low is not None else str(field["type"])
+
+
+def _int_or_string(field: Schema) -> str:
+    """The rule of a share has a percent sign in it, that of a quantity has not."""
+    rules = (rule["rule"] for rule in field.get("x-kubernetes-validations", []))
+    return "integer or percentage" if any("%" in rule for rule in rules) else "quantity"
 
 
 def _bounds(field: Schema, of: str) -> str:

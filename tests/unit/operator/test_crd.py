@@ -11,6 +11,7 @@ import yaml
 
 from oasis_operator.api.crd import CRD_NAME, custom_resource_definition
 from oasis_operator.api.generate import generated_files
+from oasis_operator.api.reference import reference_page
 from oasis_operator.api.spec import Spec
 
 ROOT = Path(__file__).parents[3]
@@ -73,6 +74,15 @@ def test_explanations_read_as_prose() -> None:
         for paragraph in field.get("description", "").split("\n\n"):
             assert "\n" not in paragraph, path
             assert "``" not in paragraph, path
+
+
+def test_the_reference_tells_a_share_of_the_pods_from_a_quantity() -> None:
+    rows = [line.split(" | ") for line in reference_page().splitlines() if line.startswith("| `")]
+    kinds: dict[str, set[str]] = {}
+    for name, kind, *_ in rows:
+        kinds.setdefault(kind, set()).add(name.strip("|` "))
+    assert kinds["integer or percentage"] == {"maxSurge", "maxUnavailable"}
+    assert kinds["quantity"] == {"hostSize", "fastSize"}
 
 
 def test_every_rule_tells_what_to_do() -> None:
