@@ -3,8 +3,9 @@
 A change in them is a change of what new revisions run: write them anew only where that is meant.
 
 ``python -m tests.unit.operator.golden release`` keeps them for the present version, with the
-OasisDeployments that they were made from. These are never written again: an operator of any later
-version must leave their pods alone.
+OasisDeployments that they were made from; of an example that came later, those of the version in
+which it came. These are never written again: an operator of any later version must leave their pods
+alone.
 """
 
 from __future__ import annotations
@@ -73,12 +74,13 @@ def released() -> Iterator[Released]:
 
 
 def keep(version: str) -> None:
-    """Writes the release's files; ``SystemExit`` if it has some."""
+    """Writes those of the release's files that are not there; ``SystemExit`` if all are."""
     folder = RELEASES / version
-    if folder.exists():
+    folder.mkdir(parents=True, exist_ok=True)
+    fresh = {name: body for name, body in examples().items() if not (folder / name).exists()}
+    if not fresh:
         sys.exit(f"the manifests of {version} are kept already, and are never written again")
-    folder.mkdir(parents=True)
-    for name, body in examples().items():
+    for name, body in fresh.items():
         (folder / name).write_text(_text((body, *made(name, body).objects)))
 
 
