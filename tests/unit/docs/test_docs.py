@@ -24,6 +24,7 @@ from oasis_operator.topology.probe import UNSATISFIABLE, Verdict
 from oasis_runtime.contract import EngineConfig, Metric, RequestOptions
 from oasis_runtime.serve.transfer_params import TransferParams
 from tests.unit.core.reasons import fallback_reasons
+from tests.unit.operator.make import built, deployment
 
 ROOT = Path(__file__).parents[3]
 PAGES = sorted(
@@ -242,6 +243,38 @@ def test_a_runbook_has_something_to_type_under_look_here(page: Path) -> None:
     section, _, _ = rest.partition("\n## ")
     shown = [token.type for token in MarkdownIt().parse(section)]
     assert {"code_block", "fence"} & set(shown)
+
+
+def roles_shown(page: Path) -> list[dict[str, Any]]:
+    """The ``decode`` of every piece of an OasisDeployment that a page shows."""
+    blocks = [
+        token.content
+        for token in MarkdownIt().parse(page.read_text())
+        if token.type in ("code_block", "fence") and token.content.startswith("decode:")
+    ]
+    return [yaml.safe_load(block)["decode"] for block in blocks]
+
+
+@pytest.mark.parametrize("role", roles_shown(DOCS / "platform.md"), ids=lambda role: "-".join(role))
+def test_what_is_shown_to_write_into_a_role_is_in_the_pods(role: dict[str, Any]) -> None:
+    od = deployment(prefill=None, decode=role)
+    (made,) = (
+        item["spec"]["template"]["spec"]
+        for item in built(od).objects
+        if item["kind"] == "Deployment" and item["metadata"]["name"].endswith("-decode")
+    )
+    given = {**role, **role.get("podTemplate", {}).get("spec", {})}
+    given.pop("podTemplate", None)
+    (engine,) = given.pop("containers", [{}])
+    assert within(given, made)
+    assert within(engine, made["containers"][0])
+
+
+def within(part: Any, whole: Any) -> bool:
+    """Whether everything that ``part`` says is so in ``whole``."""
+    if isinstance(part, dict):
+        return all(name in whole and within(value, whole[name]) for name, value in part.items())
+    return bool(part == whole)
 
 
 WRITTEN = [page for page in PAGES if page != DOCS / "api.md"]
