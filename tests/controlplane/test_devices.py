@@ -12,6 +12,7 @@ from testbed import wait
 from testbed.controlplane.bed import ControlPlane
 from testbed.controlplane.fakedevices import (
     NUMA_NODE,
+    PCIE_ROOT,
     Machine,
     device_classes,
     resource_slices,
@@ -38,6 +39,7 @@ MACHINES = (
     *map(_shuffled, (2, 4, 8)),
     Machine("big", gpus=[0] * 8, nics=[0] * 8),
     Machine("crossed", gpus=[0, 0], nics=[1, 1], cpus=[0, 0, 1, 1]),
+    Machine("rooted", gpus=[0, 0, 1, 1], nics=[0, 0, 1, 1], cpus=[0] * 4 + [1] * 4),
     Machine("silent", gpus=[0, 1], nics=[-1, -1], cpus=[0, 0, 1, 1]),
 )
 
@@ -79,9 +81,9 @@ def on(machine: str, devices: Manifest, role: Manifest | None = None, **numa: st
     )
 
 
-def allocated(world: World) -> list[dict[str, list[str]]]:
+def allocated(world: World, attribute: str = NUMA_NODE) -> list[dict[str, list[str]]]:
     """For each claim, the values of an attribute by request."""
-    return [_by_request(claim, NUMA_NODE) for claim in world.get("resourceclaims")["items"]]
+    return [_by_request(claim, attribute) for claim in world.get("resourceclaims")["items"]]
 
 
 def _by_request(claim: Manifest, attribute: str) -> dict[str, list[str]]:
@@ -116,6 +118,26 @@ def test_every_pod_has_its_devices_on_one_numa_node(world: World, numa_nodes: in
     placement = world.status("chat")["placement"]["decode"]
     assert placement["mode"] == "dra"
     assert "DeviceClass gpu.nvidia.com" in placement["why"]
+
+
+def test_every_pod_has_its_devices_on_one_pcie_root_of_their_numa_node(world: World) -> None:
+    world.apply("chat", on("rooted", ONE_OF_EACH, {"replicas": 4}, align="pcieRoot"))
+    world.until_ready("chat")
+    roots = [(claim["gpu"], claim["nic"]) for claim in allocated(world, PCIE_ROOT)]
+    assert all(gpu == nic for gpu, nic in roots), roots
+    assert len({tuple(gpu) for gpu, _ in roots}) == 4
+    assert all(len({v for values in c.values() for v in values}) == 1 for c in allocated(world))
+
+
+def test_devices_of_one_numa_node_on_two_pcie_roots_are_told_by_their_roots(world: World) -> None:
+    pair = {"gpu": {"count": 2}}
+    world.apply("chat", on("rooted", pair, mode="dra", align="pcieRoot"))
+    found = world.until_condition("chat", "DecodeReady", "False", "DevicesCrossNuma")
+    assert f"one value of {PCIE_ROOT}" in found["message"]
+    assert "pci0000:00 has 1 gpu; pci0000:01 has 1 gpu" in found["message"]
+    assert world.pods("chat", "decode") == []
+    world.apply("chat", on("rooted", pair, mode="dra", align="numaNode"))
+    world.until_ready("chat")
 
 
 @pytest.mark.parametrize(

@@ -231,8 +231,11 @@ def _without_attribute(
 
 
 def _spread(node: str, have: Candidates, request: ClaimRequest) -> str:
-    """How many devices of each request each value has, on one node."""
-    constraint = request.constraints[0]
+    """How many devices of each request each value has, on one node, of what cannot agree there."""
+    alone = (ClaimRequest(request.devices, (one,)) for one in request.constraints)
+    broken = [one.constraints[0] for one in alone if not _fits(have, one)]
+    # Where each can be had but not all at once, whichever is shown tells but a part.
+    constraint = (broken or request.constraints)[0]
     values = _values(
         constraint.attribute, (device for name in constraint.requests for device in have[name])
     )

@@ -55,6 +55,25 @@ def test_devices_on_different_numa_nodes_cross_with_the_numbers_of_each() -> Non
     assert "on node n 0 has 2 gpu, 0 nic; 1 has 0 gpu, 1 nic" in finding.message
 
 
+BY_ROOT = (Constraint(PCIE_ROOT, ("gpu", "nic")), Constraint(NUMA_NODE, ("gpu", "nic", "cpu")))
+
+
+@pytest.mark.parametrize(
+    ("machine", "told"),
+    [
+        # Same numbers share a root: here the adapters of the GPUs' node have others.
+        (Machine("n", gpus=[0], nics=[1, 0], cpus=[0]), "pci0000:00 has 1 gpu, 0 nic"),
+        (Machine("n", gpus=[0], nics=[0], cpus=[1]), "0 has 1 gpu, 1 nic, 0 cpu"),
+    ],
+    ids=["root", "node"],
+)
+def test_the_numbers_are_of_what_cannot_agree(machine: Machine, told: str) -> None:
+    request = ClaimRequest(asked(gpu=1, nic=1, cpu=1).devices, BY_ROOT)
+    finding = probe(cluster(machine), request)
+    assert finding.verdict is Verdict.CROSSED
+    assert told in finding.message
+
+
 def test_one_straight_node_among_crossed_ones_is_enough() -> None:
     crossed, straight = Machine("a", gpus=[0], nics=[1]), Machine("b", gpus=[1], nics=[1])
     assert judged(cluster(crossed, straight), gpu=1, nic=1) is Verdict.FITS
