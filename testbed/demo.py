@@ -135,7 +135,7 @@ def _room() -> list[room.Need]:
     weights = cache.finished("models", versions.MODEL_NAME, model.key())
     return [
         room.Need("building Kubernetes and others", 6, programs.ready(programs.named(MODULES))),
-        room.Need("the Python environment", 3, environment.made() is not None),
+        room.Need("the Python environment", 4, environment.made() is not None),
         room.Need("the model", 0.5, weights is not None),
         room.Need("the images", 7, base is not None),
         room.Need("importing them", 6, Node.default().files.containerd.exists()),

@@ -99,7 +99,7 @@ def _install(folder: Path) -> None:
         )
     log = progress.log_file("environment")
     listing = folder / "pins.txt"
-    with progress.step("Python environment (2.5 GB: torch, vLLM, NIXL, test tools)"):
+    with progress.step("Python environment (3.6 GB: torch, vLLM, NIXL, test tools)"):
         progress.run([INTERPRETER, "-m", "venv", folder], log)
         listing.write_text("".join(f"{name}=={version}\n" for name, version in pins().items()))
         # --no-deps: some packages ask for torch, and with it for 4 GB of CUDA libraries.

@@ -9,8 +9,17 @@ from testbed import cache, environment, progress
 from testbed.images import debian, oci
 
 NAME = "python-vllm"
-LEFT_OUT = ("__editable__*", f"{environment.DISTRIBUTION}-*.dist-info")
-"""The editable install of a checkout, which is not there in an image."""
+LEFT_OUT = tuple(
+    f"*/site-packages/{name}"
+    for name in (
+        "__editable__*",
+        f"{environment.DISTRIBUTION}-*.dist-info",
+        "triton",
+        "triton-*.dist-info",
+    )
+)
+"""The editable install of a checkout, which is not there in an image, and Triton: 0.7 GB that
+tests of kernels need and an engine on a CPU does not."""
 
 
 def base() -> Path:

@@ -92,8 +92,9 @@ class Layout:
     ) -> Descriptor:
         """A layer with each file or folder at its absolute destination.
 
-        Files whose name matches a pattern in ``left_out`` are skipped. Owners and times are
-        dropped and the order is fixed: equal content, equal digest.
+        Files and folders whose path in the layer matches a pattern in ``left_out`` are skipped;
+        ``*`` stands for slashes too. Owners and times are dropped and the order is fixed: equal
+        content, equal digest.
         """
         with self._partial().open("wb", buffering=_CHUNK) as raw:
             out = _Hashing(raw)
@@ -225,5 +226,6 @@ def _add(tar: tarfile.TarFile, source: Path, name: str, left_out: tuple[str, ...
     tar.addfile(entry)
     if entry.isdir():
         for child in sorted(path.name for path in source.iterdir()):
-            if not any(fnmatch(child, pattern) for pattern in left_out):
-                _add(tar, source / child, f"{name}/{child}", left_out)
+            path = f"{name}/{child}"
+            if not any(fnmatch(path, pattern) for pattern in left_out):
+                _add(tar, source / child, path, left_out)

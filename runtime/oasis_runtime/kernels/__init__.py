@@ -1,1 +1,1 @@
-"""Kernels of the engine: one contract, a reference implementation and a CPU one."""
+"""Kernels of the engine: one contract, a reference, and implementations for CPU and GPU."""

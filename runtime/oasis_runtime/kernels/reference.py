@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -221,6 +222,34 @@ class ReferenceKernels:
                 tail = length - (blocks - 1) * self._g.block
                 lengths[line] = (len(slots) - 1) * self._g.block + tail
         return table, lengths, late
+
+    def attend(
+        self,
+        layer: int,
+        query: npt.NDArray[np.floating[Any]],
+        table: I32,
+        lengths: I32,
+        softmax_scale: float,
+    ) -> F32:
+        """Attention of one token a request, ``query`` [n, H, G, D], over its pages of the fast
+        tier: ``table`` [n * H, width] and ``lengths`` [n * H] as :meth:`rows` makes them. A page is
+        keys [block, D] and then values, of the query's type.
+
+        Returns float32 [n, H, G, D]. Not a part of the contract: where the serving framework has a
+        kernel that takes such tables, that one attends.
+        """
+        g = self._g
+        pages = self._t.fast[layer].view(query.dtype).reshape(g.slots, 2, g.block, g.dim)
+        pages = pages.astype(np.float32)
+        out = []
+        asked = query.reshape(-1, g.group, g.dim).astype(np.float32)
+        for q, line, length in zip(asked, table, lengths, strict=True):
+            slots = line[: g.blocks_for(int(length))]
+            key, value = pages[slots].swapaxes(0, 1).reshape(2, -1, g.dim)[:, :length]
+            logits = np.float32(softmax_scale) * (q @ key.T)
+            weights = np.exp(logits - logits.max(axis=1, keepdims=True))
+            out.append(weights @ value / weights.sum(axis=1, keepdims=True))
+        return np.array(out, np.float32).reshape(query.shape)
 
     # ------------------------------------------------------------------ selection
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -18,6 +19,7 @@ from oasis_runtime.core.tables import SlotState, Tables
 from oasis_runtime.kernels.contract import I32, Kernels, Rows
 from oasis_runtime.kernels.cpu import CpuKernels
 from oasis_runtime.kernels.reference import ReferenceKernels
+from oasis_runtime.kernels.triton import TritonKernels
 
 Make = Callable[[Tables], Kernels]
 
@@ -30,7 +32,15 @@ class Implementation:
     slowness: int = 1
 
 
-IMPLEMENTATIONS: Mapping[str, Implementation] = {"cpu": Implementation(CpuKernels)}
+def interpreted(tables: Tables) -> Kernels:
+    """Triton's programs, run by its interpreter on the tables themselves."""
+    return TritonKernels(tables, torch.device("cpu"))
+
+
+IMPLEMENTATIONS: Mapping[str, Implementation] = {
+    "cpu": Implementation(CpuKernels),
+    "triton": Implementation(interpreted, slowness=8),
+}
 """Whatever is listed here has to do what the reference does."""
 
 
@@ -192,17 +202,21 @@ def _copy(state: State) -> State:
     return twin
 
 
-GEOMETRIES: st.SearchStrategy[Geometry] = st.builds(
-    Geometry,
-    layers=st.integers(1, 3),
-    heads=st.integers(1, 4),
-    group=st.integers(1, 8),
-    dim=st.sampled_from((64, 80, 128)),
-    block=st.sampled_from((4, 8, 16, 32)),
-    element_bytes=st.sampled_from((2, 4)),
-    host_blocks=st.integers(1, 12),
-    slots=st.integers(4, 60),
-)
+def geometries(*element_bytes: int) -> st.SearchStrategy[Geometry]:
+    return st.builds(
+        Geometry,
+        layers=st.integers(1, 3),
+        heads=st.integers(1, 4),
+        group=st.integers(1, 8),
+        dim=st.sampled_from((64, 80, 128)),
+        block=st.sampled_from((4, 8, 16, 32)),
+        element_bytes=st.sampled_from(element_bytes),
+        host_blocks=st.integers(1, 12),
+        slots=st.integers(4, 60),
+    )
+
+
+GEOMETRIES = geometries(1, 2, 4)
 FEW = st.integers(1, 12)
 
 

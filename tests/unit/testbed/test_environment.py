@@ -31,4 +31,14 @@ def test_no_file_names_a_host() -> None:
 
 
 def test_cuda_packages_are_left_out() -> None:
-    assert not [name for name in environment.pins() if name.startswith(("nvidia-", "triton"))]
+    assert not [name for name in environment.pins() if name.startswith("nvidia-")]
+
+
+def test_triton_is_for_tests_and_in_no_image() -> None:
+    holders = [
+        file
+        for file in environment.FILES
+        if "triton"
+        in environment.parse_pins((environment.REQUIREMENTS / f"{file}.txt").read_text())
+    ]
+    assert holders == ["dev"]

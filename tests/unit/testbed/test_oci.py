@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from testbed.images import oci
+from testbed.images import engine, oci
 from testbed.images.oci import ImageConfig
 
 
@@ -46,8 +46,31 @@ def test_a_layer_holds_the_tree_under_its_destination(tmp_path: Path, tree: Path
 
 
 def test_what_is_left_out_is_not_there(tmp_path: Path, tree: Path) -> None:
-    image(tmp_path / "image", tree, ("su*",))
+    image(tmp_path / "image", tree, ("*/su*",))
     assert layer_names(tmp_path / "image") == ["opt", "opt/tree", "opt/tree/link"]
+
+
+def test_what_has_the_name_elsewhere_is_not_left_out(tmp_path: Path, tree: Path) -> None:
+    (tree / "file").write_text("of tests")
+    image(tmp_path / "image", tree, ("*/tree/file",))
+    names = layer_names(tmp_path / "image")
+    assert "opt/tree/file" not in names
+    assert "opt/tree/sub/file" in names
+
+
+def test_an_engine_s_base_has_neither_the_checkout_nor_triton(tmp_path: Path) -> None:
+    packages = tmp_path / "venv" / "lib" / "python3" / "site-packages"
+    for name in ("triton/x.py", "triton-3.dist-info/RECORD", "__editable__.oasiskv.pth", "np.py"):
+        (packages / name).parent.mkdir(parents=True, exist_ok=True)
+        (packages / name).touch()
+    for name in ("oasiskv-1.dist-info", "vllm/kernels/triton"):
+        (packages / name).mkdir(parents=True)
+    layout = oci.Layout(tmp_path / "image")
+    layer = layout.layer_from_trees({"/opt/venv": tmp_path / "venv"}, engine.LEFT_OUT)
+    layout.write_index("localhost/a/b:1", [layer], ImageConfig())
+    top = "opt/venv/lib/python3/site-packages/"
+    names = [name.removeprefix(top) for name in layer_names(layout.folder) if top in name]
+    assert names == ["np.py", "vllm", "vllm/kernels", "vllm/kernels/triton"]
 
 
 def test_file_times_do_not_change_the_digest(tmp_path: Path, tree: Path) -> None:
