@@ -304,6 +304,7 @@ def test_equal_blocks_are_chosen_lowest_first(make: Make, case: Case, budget: in
     case.assert_same()
 
 
+@pytest.mark.filterwarnings("ignore::RuntimeWarning:triton.*")  # of the interpreter's own numpy
 @holds_for_each(cases(), examples=60)
 def test_keys_that_are_not_numbers_still_give_a_set_of_the_right_size(
     make: Make, case: Case

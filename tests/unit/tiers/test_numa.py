@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import os
 import platform
 import subprocess
 import sys
@@ -268,7 +267,6 @@ def _memory_policy_after(node: int) -> tuple[int, int]:
     )
     run = subprocess.run(
         [sys.executable, "-c", script],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
         capture_output=True,
         text=True,
         check=True,
