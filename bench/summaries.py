@@ -128,7 +128,7 @@ def softmax(logits: F32) -> F32:
 
 def masses(query: F32, bounds: Bounds, blocks: int) -> F32:
     """Scores [H, blocks] of the first blocks for the query [H, G, D] of one token."""
-    return softmax(scores(query, bounds, blocks)).sum(axis=1)
+    return np.asarray(softmax(scores(query, bounds, blocks)).sum(axis=1), np.float32)
 
 
 def scores(query: F32, bounds: Bounds, blocks: int) -> F32:
@@ -241,7 +241,7 @@ def two_levels(
 
 def measure(model: str, context: int) -> dict[str, float]:
     layers = record(model, context)
-    metrics = {}
+    metrics: dict[str, float] = {}
     for block, budget in CASES:
         metrics |= rounding(layers, block, budget)
     for together in SUPER:

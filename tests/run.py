@@ -33,12 +33,10 @@ TYPED = (
     "oasis_runtime",
     "testbed",
     "charts.dashboards",
-    "bench.fleet",
-    "bench.scale",
-    "tests.unit",
+    "bench",
+    "tests",
 )
-"""What comes on top of the product is what would otherwise fail only in a recording by hand, or in
-a benchmark of minutes."""
+"""With ``bench`` and ``tests``: recordings by hand and benchmarks take minutes until they fail."""
 
 
 @dataclass

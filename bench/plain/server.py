@@ -106,7 +106,7 @@ class PlainServer:
         self.engine.end_step()
         for r in batch:
             self._requests[r.request_id].computed = r.length
-        parts = self._model.logits(hidden).split(counts)
+        parts = self._model.logits(hidden).split(counts)  # type: ignore[no-untyped-call]
         return dict(zip(scheduled, parts, strict=True))
 
     def reject(self, request_id: str, tokens: int) -> None:
@@ -190,11 +190,16 @@ class _Pass:
             table, lengths = (torch.from_numpy(a).long() for a in engine.attend(layer))
             for n, i in enumerate(step.sparse):
                 lines = slice(n * g.heads, (n + 1) * g.heads)
-                q = query[self._rows[i]].unflatten(1, (g.heads, g.group)).permute(1, 2, 0, 3)
+                q = self._grouped(query[self._rows[i]]).permute(1, 2, 0, 3)
                 found = server.attend(layer, table[lines], lengths[lines], q)
                 out[self._rows[i]] = found.permute(2, 0, 1, 3).flatten(1, 2)
         if step.selecting:
             last = [self._rows[i].stop - 1 for i in step.selecting]
-            chosen = query[last].unflatten(1, (g.heads, g.group)).float().contiguous()
+            chosen = self._grouped(query[last]).float().contiguous()
             engine.select(layer, chosen.numpy(), g.dim**-0.5)
         return out
+
+    def _grouped(self, query: torch.Tensor) -> torch.Tensor:
+        """[tokens, query heads, D] -> [tokens, KV heads, query heads of one, D]."""
+        g = self._server.engine.tables.geometry
+        return query.reshape(len(query), g.heads, g.group, query.shape[-1])

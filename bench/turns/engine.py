@@ -164,7 +164,7 @@ def _serve(pipe: Connection, model: str, sizes: Sizes) -> None:
     llm = LLM(**_arguments(model, sizes))
     [filling] = llm.apply_model(Filling)
 
-    def answer(prompts: list[dict[str, list[int]]], tokens: int) -> list[int]:
+    def answer(prompts: Sequence[Any], tokens: int) -> list[int]:
         parameters = SamplingParams(temperature=0, max_tokens=tokens, ignore_eos=True)
         outputs = llm.generate(prompts, parameters, use_tqdm=False)
         return list(outputs[0].outputs[0].token_ids)

@@ -54,7 +54,8 @@ class Filling:
                 block = layer.kv_cache.shape[2]
                 # Each block of the cache begins elsewhere, so that requests differ.
                 rows = (positions + 7 * block * (slots // block)) % len(keys[number])
-                layer.impl.do_kv_cache_update(
+                impl: Any = layer.impl
+                impl.do_kv_cache_update(
                     layer, keys[number][rows], values[number][rows], layer.kv_cache, slots
                 )
             return torch.zeros(len(input_ids), self._width, dtype=keys[0].dtype)

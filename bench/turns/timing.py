@@ -26,7 +26,7 @@ def selecting() -> Iterator[Clock]:
         select(self, *arguments)
         clock.seconds += time.perf_counter() - start
 
-    SparseEngine.select = timed  # type: ignore[method-assign]
+    SparseEngine.select = timed  # type: ignore[method-assign,assignment]
     try:
         yield clock
     finally:

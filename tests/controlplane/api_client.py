@@ -34,7 +34,7 @@ class ApiClient:
         status, answer = self._request("POST", path, json.dumps(body))
         return "" if status == 201 else str(answer["message"])
 
-    def list(self, namespace: str) -> dict[str, dict[str, Any]]:
+    def deployments(self, namespace: str) -> dict[str, dict[str, Any]]:
         """Every OasisDeployment of a namespace by its name."""
         _, answer = self._request("GET", ODEPS.format(namespace=namespace))
         return {item["metadata"]["name"]: item for item in answer["items"]}

@@ -91,7 +91,7 @@ def test_any_spec_is_refused_in_words_or_gets_a_condition(
     def unjudged() -> list[str]:
         return [
             name
-            for name, body in server.list(world.namespace).items()
+            for name, body in server.deployments(world.namespace).items()
             if not any(
                 condition["type"] == "Ready"
                 and condition["observedGeneration"] == body["metadata"]["generation"]

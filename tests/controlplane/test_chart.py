@@ -6,6 +6,7 @@ import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -97,7 +98,7 @@ def test_the_operators_pods_meet_the_restricted_standard(plane: bed.ControlPlane
     plane.kubectl("label", "namespace", "restricted", enforced)
     deployment = ("-n", NAMESPACE, "get", "deployment", release.NAME, "-o", "json")
     template = json.loads(plane.kubectl(*deployment))["spec"]["template"]
-    pod = {
+    pod: dict[str, Any] = {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {"name": "operator"},

@@ -229,7 +229,7 @@ def rests(world: World) -> bool:
         if item["metadata"]["labels"][COMPONENT_LABEL] == "decode"
     )
     status = body.get("status", {})
-    return (
+    return bool(
         body["spec"]["replicas"] == status.get("replicas", 0) == 0
         and status.get("observedGeneration") == body["metadata"]["generation"]
     )

@@ -83,7 +83,7 @@ def until_settled(world: World, running: Fleet, all_served: Sequence[Served]) ->
     server = ApiClient(world.plane)
 
     def unsettled() -> list[str]:
-        found = server.list(world.namespace)
+        found = server.deployments(world.namespace)
         counts = Counter(
             pod["metadata"]["labels"]["oasiskv.io/deployment"]
             for pod in server.pods(world.namespace)

@@ -15,6 +15,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 from testbed import wait
 from tests.e2e.served import Served
@@ -110,10 +111,10 @@ class Load:
 
 def main(arguments: Sequence[str]) -> None:
     folder = Path(arguments[0])
-    from vllm.benchmarks.serve import add_cli_args  # type: ignore[import-untyped]
+    from vllm.benchmarks.serve import add_cli_args
     from vllm.benchmarks.serve import main as bench
 
-    parser = argparse.ArgumentParser()
+    parser: Any = argparse.ArgumentParser()
     add_cli_args(parser)
     for number in itertools.count():
         if (folder / "stop").exists():

@@ -78,7 +78,7 @@ def test_every_alert_is_evaluated_and_none_fires(prometheus: Prometheus) -> None
         return {rule["name"]: rule for group in groups for rule in group["rules"]}
 
     wait.until(
-        lambda: rules() and all(rule["health"] == "ok" for rule in rules().values()),
+        lambda: bool(rules()) and all(rule["health"] == "ok" for rule in rules().values()),
         "rules that are evaluated",
         SECONDS,
         every=1,

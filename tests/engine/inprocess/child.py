@@ -53,7 +53,7 @@ class Engine:
         from vllm.utils.argparse_utils import FlexibleArgumentParser
         from vllm.v1.engine.llm_engine import LLMEngine
 
-        parser = make_arg_parser(FlexibleArgumentParser())
+        parser = make_arg_parser(FlexibleArgumentParser())  # type: ignore[no-untyped-call]
         arguments = EngineArgs.from_cli_args(parser.parse_args(setup.arguments()))
         self._llm = LLMEngine.from_engine_args(arguments)
         self._asked = 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -94,7 +95,8 @@ def _strings(schema: Schema) -> st.SearchStrategy[str]:
     least, most = schema.get("minLength", 0), schema.get("maxLength", 64)
     if "pattern" not in schema:
         return st.text(min_size=least, max_size=min(most, least + 12))
-    fitting = st.from_regex(rf"\A(?:{schema['pattern']})\Z")
+    # In the API server's expressions a word has no letters but those of ASCII.
+    fitting = st.from_regex(re.compile(rf"\A(?:{schema['pattern']})\Z", re.ASCII))
     return fitting.filter(lambda text: least <= len(text) <= most)
 
 
@@ -123,11 +125,33 @@ def specs(draw: st.DrawFn) -> Spec:
     """Anything that the schema has, with few replicas so that a cluster can hold many."""
     spec: Spec = draw(values(SPEC))
     if draw(st.booleans()):
+        _obey(spec)
         spec["model"] = draw(MODELS)
     for role in ("prefill", "decode", "router"):
         if "replicas" in spec.get(role, {}):
             spec[role]["replicas"] = min(spec[role]["replicas"], 2)
     return spec
+
+
+def _obey(spec: Spec) -> None:
+    """Leaves out what rules about several fields refuse most often, so that many are taken."""
+    spec.get("engine", {}).pop("nodes", None)
+    spec.get("kv", {}).pop("prediction", None)
+    for amount in ("maxSurge", "maxUnavailable"):
+        spec.get("updates", {}).pop(amount, None)
+    for role in ("prefill", "decode"):
+        for field in ("devices", "numa"):
+            spec.get(role, {}).pop(field, None)
+    scaling = spec.get("autoscaling")
+    if scaling is None:
+        return
+    if scaling.get("owner") == "external":
+        spec["autoscaling"] = {"owner": "external"}
+        return
+    scaling.pop("prefill", None)
+    for role in ("prefill", "decode") if "prefill" in spec else ("decode",):
+        scaling[role] = {"minReplicas": 1, "maxReplicas": 2}
+    scaling |= {"gpuBudget": 4, "ratio": {"max": "2:1"}}
 
 
 WRONG = JSON | st.sampled_from(
