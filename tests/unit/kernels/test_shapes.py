@@ -71,8 +71,8 @@ def test_a_step_of_every_shape(name: str, heads: int, group: int, dim: int, bloc
     for array, values in arrays(expected.tables).items():
         np.testing.assert_array_equal(getattr(actual.tables, array), values, err_msg=array)
     if isinstance(tested, TritonKernels):
-        asked = (torch.from_numpy(a) for a in (query, table, lengths))
-        found = tested.attend(0, *asked, g.dim**-0.5).numpy()
+        asked, pages, counts = (torch.from_numpy(a) for a in (query, table, lengths))
+        found = tested.attend(0, asked, pages, counts, g.dim**-0.5).numpy()
         np.testing.assert_allclose(
             found, reference.attend(0, query, table, lengths, g.dim**-0.5), atol=2e-5
         )
