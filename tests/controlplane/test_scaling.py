@@ -164,11 +164,8 @@ def test_an_external_owner_scales_a_role_under_a_name_that_stays(world: World) -
     wait.until(lambda: scaled(world, "chat-decode") == (3, 3), "the same three", SECONDS)
 
 
-@pytest.mark.usefixtures("operator")
-def test_a_horizontal_pod_autoscaler_scales_a_role(world: World) -> None:
-    world.apply("chat", spec(autoscaling=EXTERNAL))
-    world.until_ready("chat")
-    wait.until(lambda: scaled(world, "chat-decode") == (1, 1), "the first replicas", SECONDS)
+def autoscale(world: World, name: str, role: str, least: int) -> None:
+    """Makes a HorizontalPodAutoscaler of a role."""
     world.kubectl(
         "apply",
         "-f",
@@ -176,14 +173,14 @@ def test_a_horizontal_pod_autoscaler_scales_a_role(world: World) -> None:
         manifest={
             "apiVersion": "autoscaling/v2",
             "kind": "HorizontalPodAutoscaler",
-            "metadata": {"name": "decode"},
+            "metadata": {"name": name},
             "spec": {
                 "scaleTargetRef": {
                     "apiVersion": "oasiskv.io/v1alpha1",
                     "kind": "OasisRole",
-                    "name": "chat-decode",
+                    "name": role,
                 },
-                "minReplicas": 3,
+                "minReplicas": least,
                 "maxReplicas": 5,
                 "metrics": [
                     {
@@ -197,6 +194,25 @@ def test_a_horizontal_pod_autoscaler_scales_a_role(world: World) -> None:
             },
         },
     )
+
+
+def until_told(world: World, name: str, kind: str, reason: str) -> str:
+    """The message of an autoscaler's condition, once it has this reason."""
+
+    def found() -> list[str]:
+        given = world.get("hpa", name).get("status", {}).get("conditions", [])
+        return [c["message"] for c in given if (c["type"], c["reason"]) == (kind, reason)]
+
+    wait.until(lambda: bool(found()), f"{kind} of {name} to be {reason}", SECONDS)
+    return found()[0]
+
+
+@pytest.mark.usefixtures("operator")
+def test_a_horizontal_pod_autoscaler_scales_a_role(world: World) -> None:
+    world.apply("chat", spec(autoscaling=EXTERNAL))
+    world.until_ready("chat")
+    wait.until(lambda: scaled(world, "chat-decode") == (1, 1), "the first replicas", SECONDS)
+    autoscale(world, "decode", "chat-decode", least=3)
     wait.until(lambda: len(world.pods("chat", "decode")) == 3, "the autoscaler's least", SECONDS)
     able = [
         condition
@@ -204,3 +220,25 @@ def test_a_horizontal_pod_autoscaler_scales_a_role(world: World) -> None:
         if condition["type"] == "AbleToScale"
     ]
     assert able[0]["status"] == "True"
+
+
+@pytest.mark.usefixtures("operator")
+def test_an_autoscaler_measures_the_pods_of_its_role_and_of_no_other(world: World) -> None:
+    """Before it asks for their metrics, which nobody serves here, Kubernetes' controller looks
+    whose pods the selector of /scale finds, and refuses pods that two autoscalers find."""
+    world.apply("chat", spec(autoscaling=EXTERNAL))
+    world.until_ready("chat")
+    wait.until(lambda: scaled(world, "chat-decode") == (1, 1), "the first replicas", SECONDS)
+    wait.until(lambda: scaled(world, "chat-prefill") == (1, 1), "those of prefill", SECONDS)
+    for role in ("prefill", "decode"):
+        autoscale(world, role, f"chat-{role}", least=1)
+    for role in ("prefill", "decode"):
+        told = until_told(world, role, "ScalingActive", "FailedGetResourceMetric")
+        assert "metrics.k8s.io" in told
+    autoscale(world, "rival", "chat-decode", least=1)
+    until_told(world, "rival", "ScalingActive", "AmbiguousSelector")
+    told = until_told(world, "decode", "ScalingActive", "AmbiguousSelector")
+    given = world.get("oasisrole", "chat-decode")["status"]["selector"]
+    selector = ",".join(sorted(given.split(",")))
+    assert f"pods by selector {selector} are controlled by multiple HPAs" in told
+    until_told(world, "prefill", "ScalingActive", "FailedGetResourceMetric")

@@ -82,7 +82,20 @@ def _numa(od: OasisDeployment, signals: Signals) -> Draft:
         )
     if any(value < 0 for value in signals.numa_by_pod.values()):
         return draft("Unknown", "NoDevice", "engines have no device with a NUMA node to align with")
-    return draft("True", "Aligned", "CPUs and memory of every pod are on one NUMA node")
+    return draft(
+        "True",
+        "Aligned",
+        f"CPUs and memory of {_who_reports(od)} are on one NUMA node",
+    )
+
+
+def _who_reports(od: OasisDeployment) -> str:
+    """Of an engine on several nodes only the pod that answers has metrics; what the others find is
+    in their logs."""
+    nodes = od.spec.engine.nodes
+    if nodes == 1:
+        return "every pod"
+    return f"the pods that report, 1 of {nodes} in each engine,"
 
 
 def _transport(od: OasisDeployment, signals: Signals) -> Draft:

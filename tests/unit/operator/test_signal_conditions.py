@@ -56,6 +56,22 @@ def test_no_prometheus_is_unknown_with_its_reason(given: NoSignals) -> None:
         )
 
 
+@pytest.mark.parametrize(
+    ("spec", "told"),
+    [
+        ({}, "of every pod are"),
+        (
+            {"prefill": None, "engine": {"nodes": 2, "tensorParallelSize": 2}},
+            "of the pods that report, 1 of 2 in each engine, are",
+        ),
+    ],
+)
+def test_alignment_is_claimed_of_those_pods_that_report_it(spec: dict[str, Any], told: str) -> None:
+    found = conditions(Signals(**GOOD), **spec)["NUMAAligned"]
+    assert (found.status, found.reason) == ("True", "Aligned")
+    assert told in found.message
+
+
 def test_no_data_is_unknown_and_never_zero() -> None:
     found = conditions(Signals())
     assert {draft.status for draft in found.values()} == {"Unknown"}
