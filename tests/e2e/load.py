@@ -31,9 +31,15 @@ class Load:
     """Requests that come evenly, whether or not the ones before them are answered."""
 
     def __init__(
-        self, served: Served, tokenizer: Path, folder: Path, answer_tokens: int = 24
+        self,
+        served: Served,
+        tokenizer: Path,
+        folder: Path,
+        answer_tokens: int = 24,
+        per_second: float = PER_SECOND,
     ) -> None:
-        """Results go to ``folder``."""
+        """Results go to ``folder``, which is made where there is none."""
+        folder.mkdir(exist_ok=True)
         url, (model,) = served.endpoint().removesuffix("/v1"), served.client().models.list().data
         self._folder = folder
         self._log = folder / "log"
@@ -45,7 +51,7 @@ class Load:
                     *("--base-url", url, "--model", model.id, "--tokenizer", str(tokenizer)),
                     *("--dataset-name", "random", "--ignore-eos"),
                     *("--random-input-len", "160", "--random-output-len", str(answer_tokens)),
-                    *("--num-prompts", str(ROUND), "--request-rate", str(PER_SECOND)),
+                    *("--num-prompts", str(ROUND), "--request-rate", str(per_second)),
                     *("--disable-tqdm", "--ready-check-timeout-sec", "0"),
                 ],
                 stdout=log,
