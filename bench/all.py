@@ -19,8 +19,8 @@ from testbed import environment, model, packages
 
 BENCH = Path(__file__).resolve().parent
 SCRIPTS = (
-    "kernel_costs", "summaries", "lookahead", "operator_scale", "decode", "pd", "autoscaler",
-    "drafts", "soak",
+    "kernel_costs", "summaries", "lookahead", "step", "operator_scale", "decode", "pd",
+    "autoscaler", "drafts", "soak",
 )  # fmt: skip
 """Those that write a result, the quick ones first."""
 

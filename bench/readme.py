@@ -1,4 +1,4 @@
-"""Writes the figures of bench/README.md and README.md from bench/results.
+"""Writes the figures of bench/README.md, README.md and docs/selection.md from bench/results.
 
 python bench/readme.py
 """
@@ -14,6 +14,7 @@ BENCH = Path(__file__).parent
 README = BENCH / "README.md"
 HEADING = "## Results\n"
 FRONT = BENCH.parent / "README.md"
+SELECTION = BENCH.parent / "docs/selection.md"
 FIGURES, FIGURES_END = "<!-- figures: bench/readme.py -->\n", "<!-- end of figures -->\n"
 NOTHING = "No result file is checked in yet; the commands above make them.\n"
 
@@ -78,6 +79,46 @@ SHOWN = (
 )
 
 
+STEP_CASES = (
+    ("2K", "2k_b1"),
+    ("8K", "8k_b1"),
+    ("16K", "16k_b1"),
+    ("8K, 4 requests", "8k_b4"),
+)
+STEP_PARTS = (
+    ("products with the weights of the layers", "weights"),
+    ("the model's norms, rotary embedding, activations", "model"),
+    ("attention", "attention"),
+    ("logits and sampling", "sampling"),
+    ("vLLM's scheduler, inputs and answers", "rest"),
+    ("selection", "selection"),
+    ("block tables over the fast tier", "tables"),
+    ("summaries of new keys", "summaries"),
+    ("begin and end of the engine's step", "step"),
+    ("audit", "audit"),
+)
+"""Rows and metrics of ``step.json``: the last five are ours alone."""
+
+
+def step_rows(metrics: dict[str, float]) -> list[str]:
+    """Milliseconds of a decode step by part: stock's and ours of each case."""
+
+    def row(words: str, part: str) -> str:
+        pairs = (
+            " / ".join(f"{metrics[f'{prefix}{part}_ms_{case}']:.1f}" for prefix in ("stock_", ""))
+            for _, case in STEP_CASES
+        )
+        return f"| {words} | {' | '.join(pairs)} |"
+
+    head = " | ".join(name for name, _ in STEP_CASES)
+    return [
+        f"| ms, stock / ours | {head} |",
+        "| --- " * (1 + len(STEP_CASES)) + "|",
+        *(row(words, part) for words, part in STEP_PARTS),
+        row("**a step, not taken apart**", "step"),
+    ]
+
+
 def section(result: dict[str, Any]) -> str:
     """One result file as text: where it comes from, and its metrics as a table."""
     host, versions = result["host"], result["versions"]
@@ -110,22 +151,34 @@ def with_results(text: str, results: Path = BENCH / "results") -> str:
 
 
 def with_figures(text: str, results: Path = BENCH / "results") -> str:
-    """``text`` with the rows between its two marks made anew from the folder's files."""
+    """The first page's ``text`` with its rows made anew from the folder's files."""
+    rows = [figure.row(_metrics(results, figure.bench)) for figure in SHOWN]
+    return _between_marks(text, ["| | |", "| --- | --- |", *rows], FRONT)
+
+
+def with_step(text: str, results: Path = BENCH / "results") -> str:
+    """The ``text`` of docs/selection.md with its table of a step made anew."""
+    return _between_marks(text, step_rows(_metrics(results, "step")), SELECTION)
+
+
+def _metrics(results: Path, bench: str) -> dict[str, float]:
+    found: dict[str, float] = json.loads((results / f"{bench}.json").read_text())["metrics"]
+    return found
+
+
+def _between_marks(text: str, rows: list[str], page: Path) -> str:
     before, mark, rest = text.partition(FIGURES)
     _, end, after = rest.partition(FIGURES_END)
     if not mark or not end:
-        raise ValueError(f"{FRONT} has no lines {FIGURES.strip()!r} and {FIGURES_END.strip()!r}")
-    rows = []
-    for figure in SHOWN:
-        found = json.loads((results / f"{figure.bench}.json").read_text())
-        rows.append(figure.row(found["metrics"]))
-    return f"{before}{mark}" + "\n".join(["| | |", "| --- | --- |", *rows]) + f"\n{end}{after}"
+        raise ValueError(f"{page} has no lines {FIGURES.strip()!r} and {FIGURES_END.strip()!r}")
+    return f"{before}{mark}" + "\n".join(rows) + f"\n{end}{after}"
 
 
 def main() -> None:
     README.write_text(with_results(README.read_text()))
     FRONT.write_text(with_figures(FRONT.read_text()))
-    print(f"wrote {README} and {FRONT}")
+    SELECTION.write_text(with_step(SELECTION.read_text()))
+    print(f"wrote {README}, {FRONT} and {SELECTION}")
 
 
 if __name__ == "__main__":

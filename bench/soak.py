@@ -8,10 +8,11 @@ budgets, greedy and sampled, two samples at once; one client in five goes away b
 ends. Their context is more than the host tier holds, so that requests are preempted and cached
 blocks are given out again.
 
-Ten times the clients rest, and what the server holds without a request is noted.
-``*_growth`` is what it holds at the last rest less at the third, when the tiers have been touched;
-``memory_mb_growth_per_hour`` is the slope of the rests from there on. ``failed`` requests got
-another answer than 200, or one of another length than they asked for.
+Twenty times the clients rest, and what the server holds without a request is noted. Growth that
+ends is a warm-up: every size of batch and answer comes for the first time once. Growth that goes
+on is a leak. ``*_growth`` is the median of the last quarter of the rests less that of the third,
+``memory_mb_growth_per_hour`` the slope of both, and ``memory_mb_warm_up`` what came before.
+``failed`` requests got another answer than 200, or one of another length than they asked for.
 """
 
 from __future__ import annotations
@@ -49,9 +50,7 @@ from tests.engine.prompts import Prose
 from tests.engine.servers import NAME, Server, free_port
 
 CLIENTS = 6
-RESTS = 10
-SETTLED = 2
-"""Rests before the one that growth is counted from."""
+RESTS = 20
 REST_SECONDS = 120.0
 PASSAGES = 40
 
@@ -152,9 +151,9 @@ def config(model: Path) -> EngineConfig:
         served_model_name=NAME,
         dtype="bfloat16",
         max_model_len=4096,
-        max_num_seqs=4,
+        max_num_seqs=8,
         port=free_port(),
-        tiers=TierConfig(host_bytes=224 << 20, fast_bytes=96 << 20),
+        tiers=TierConfig(host_bytes=112 << 20, fast_bytes=48 << 20),
         selection=SelectionConfig(budget_tokens=512),
         prediction=PredictionConfig(method="auto", draft_tokens=2),
         links=LinkConfig(force=True),
@@ -189,12 +188,48 @@ def soak(server: Server, prose: Prose, seconds: float) -> tuple[list[Held], Coun
     return held, sum((client.counts for client in clients), Counter())
 
 
-def metrics(held: Sequence[Held], counts: Counter[str], counted: Metrics) -> dict[str, float]:
-    first, last = held[SETTLED], held[-1]
+@dataclass(frozen=True)
+class Growth:
+    """Of one thing that was counted at each rest."""
+
+    values: Sequence[float]
+
+    @property
+    def warm_up(self) -> float:
+        """Until the third quarter."""
+        return statistics.median(self._third) - self.values[0]
+
+    @property
+    def after(self) -> float:
+        """From the third quarter to the last."""
+        return statistics.median(self._last) - statistics.median(self._third)
+
+    @property
+    def slope(self) -> float:
+        """From one rest to the next, in the second half."""
+        half = self.values[len(self.values) // 2 :]
+        return statistics.linear_regression(range(len(half)), half).slope
+
+    @property
+    def _third(self) -> Sequence[float]:
+        return self.values[len(self.values) // 2 : -len(self.values) // 4]
+
+    @property
+    def _last(self) -> Sequence[float]:
+        return self.values[-len(self.values) // 4 :]
+
+
+def metrics(
+    held: Sequence[Held], counts: Counter[str], counted: Metrics, hours: float
+) -> dict[str, float]:
+    threads = Growth([h.threads for h in held])
+    descriptors = Growth([h.descriptors for h in held])
+    memory = Growth([h.memory_mb for h in held])
     fallbacks = (
         counted.value(Metric.FALLBACKS, reason=r) for r in ("fast_tier_full", "low_recall")
     )
     return {
+        "minutes": 60 * hours,
         "requests": counts["requests"],
         "requests_left": counts["left"],
         "failed": counts["failed"],
@@ -203,12 +238,14 @@ def metrics(held: Sequence[Held], counts: Counter[str], counted: Metrics) -> dic
         "steps_dense": counted.value(Metric.STEPS, mode="dense"),
         "fallbacks": sum(fallbacks),
         "drafts_dropped": counted.value(Metric.DRAFTS_DROPPED),
-        "threads": last.threads,
-        "threads_growth": last.threads - first.threads,
-        "descriptors": last.descriptors,
-        "descriptors_growth": last.descriptors - first.descriptors,
-        "memory_mb": last.memory_mb,
-        "memory_mb_growth": last.memory_mb - first.memory_mb,
+        "threads": held[-1].threads,
+        "threads_growth": threads.after,
+        "descriptors": held[-1].descriptors,
+        "descriptors_growth": descriptors.after,
+        "memory_mb": held[-1].memory_mb,
+        "memory_mb_warm_up": memory.warm_up,
+        "memory_mb_growth": memory.after,
+        "memory_mb_growth_per_hour": memory.slope * len(held) / hours,
         "cache_share_at_rest": max(h.cache_share for h in held),
     }
 
@@ -231,12 +268,7 @@ def main() -> None:
             counted = server.metrics()
         finally:
             server.stop()
-    settled = [h.memory_mb for h in held[SETTLED:]]
-    slope = statistics.linear_regression(range(len(settled)), settled).slope * RESTS / hours
-    found = metrics(held, counts, counted) | {
-        "minutes": 60 * hours,
-        "memory_mb_growth_per_hour": slope,
-    }
+    found = metrics(held, counts, counted, hours)
     for name, value in sorted(found.items()):
         print(f"{name:26}{value:12.2f}")
     print(f"wrote {result.write('soak', found)}")

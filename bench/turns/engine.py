@@ -5,7 +5,7 @@ from __future__ import annotations
 import multiprocessing as mp
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -41,11 +41,13 @@ class Case:
 
 @dataclass(frozen=True)
 class Order:
-    """``fill``: take the prompts in from the recording, into the prefix cache."""
+    """``fill``: take the prompts in from the recording, into the prefix cache. ``apart``: say
+    where the time goes, at the cost of some."""
 
     case: Case
     tokens: int
     fill: bool = False
+    apart: bool = False
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,14 @@ class Report:
     selecting_seconds: float
 
 
+@dataclass(frozen=True)
+class Apart:
+    """By part (:class:`bench.turns.stopwatch.Part`): seconds, and calls that were timed."""
+
+    seconds: Mapping[str, float]
+    calls: int
+
+
 class Engine:
     def __init__(self, model: str, sizes: Sizes) -> None:
         context = mp.get_context("spawn")
@@ -79,6 +89,17 @@ class Engine:
         self._pipe.send(order)
         report: Report = self._pipe.recv()
         return report
+
+    def decode_apart(self, case: Case) -> Apart:
+        """Of the same ``STEPS`` steps as :meth:`decode`."""
+        one, many = (self._apart(Order(case, tokens, apart=True)) for tokens in (1, STEPS + 1))
+        seconds = {part: many.seconds[part] - one.seconds[part] for part in many.seconds}
+        return Apart(seconds, many.calls - one.calls)
+
+    def _apart(self, order: Order) -> Apart:
+        self._pipe.send(order)
+        apart: Apart = self._pipe.recv()
+        return apart
 
     def take_in(self, case: Case) -> None:
         """The prompts are in the prefix cache afterwards, and one step was taken."""
@@ -154,15 +175,21 @@ def _serve(pipe: Connection, model: str, sizes: Sizes) -> None:
         VLLM_NO_USAGE_STATS="1",
         VLLM_LOGGING_LEVEL="ERROR",
     )
+    if sizes.fast_bytes is None:
+        # The plugin is installed, and would put its backend before stock's, to pass all on to it.
+        os.environ["VLLM_PLUGINS"] = ""
     from vllm import LLM, SamplingParams
 
     from bench.turns.filling import Filling
+    from bench.turns.parts import taken_apart
+    from bench.turns.stopwatch import Part
     from bench.turns.timing import selecting
     from tests.engine.prompts import Prose
 
     prose = Prose.of(Path(model)).tokens
     llm = LLM(**_arguments(model, sizes))
     [filling] = llm.apply_model(Filling)
+    [loaded] = llm.apply_model(lambda model: model)
 
     def answer(prompts: Sequence[Any], tokens: int) -> list[int]:
         parameters = SamplingParams(temperature=0, max_tokens=tokens, ignore_eos=True)
@@ -187,6 +214,12 @@ def _serve(pipe: Connection, model: str, sizes: Sizes) -> None:
     while (order := pipe.recv()) is not None:
         if isinstance(order, Turn):
             pipe.send(Report(second_turn(order.number), 0.0))
+            continue
+        if order.apart:
+            with taken_apart(loaded) as watch:
+                generate(order.case, order.tokens)
+            parts = {str(part): watch.seconds[part] for part in Part}
+            pipe.send(Apart(parts, watch.calls.total()))
             continue
         if order.fill:
             with filling.filling():

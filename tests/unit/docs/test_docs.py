@@ -218,6 +218,11 @@ def test_the_figures_of_the_first_page_are_those_of_the_result_files() -> None:
     assert text == readme.with_figures(text), "stale: run `python bench/readme.py`"
 
 
+def test_the_figures_of_a_step_are_those_of_the_result_file() -> None:
+    text = readme.SELECTION.read_text()
+    assert text == readme.with_step(text), "stale: run `python bench/readme.py`"
+
+
 def test_every_benchmark_is_explained() -> None:
     scripts = {file.name for file in readme.BENCH.glob("*.py")} - {"result.py", "__init__.py"}
     assert scripts <= names(readme.README, "Benchmarks")
