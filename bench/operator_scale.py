@@ -55,6 +55,8 @@ from testbed import processes
 from testbed.controlplane import bed
 from testbed.controlplane.bed import ControlPlane
 from tests.controlplane import release
+from tests.controlplane.converged import differences
+from tests.controlplane.world import World
 
 PLAIN, SCRIPTED = "plain", "scripted"
 DEPLOYMENTS = 200
@@ -311,6 +313,8 @@ async def away(scene: Scene) -> Metrics:
         await scene.until_ready()
         ready = time.time() - back
         await scene.settled()
+    if wrong := differences(World(scene.plane, FLEET)):
+        raise AssertionError(f"after a minute without the API server: {wrong}")
     return {
         "away_60s_operator_ends": len(ended),
         "away_60s_apply_s": applied,

@@ -55,10 +55,34 @@ def cases() -> list[dict[str, Any]]:
     return found
 
 
+REFUSAL = re.compile(
+    r"(?:^|[ \[])spec(?:[.\[][^:]+)?: (?:[A-Z][a-z]+ value|Too (?:long|many|few)|Forbidden)\b.*: \S"
+    r"|unknown field \"spec[.\[].+\"",
+    re.DOTALL,
+)
+"""The path of a field and what is wrong with it, as the API server has it; or one without a path
+where the whole spec is none."""
+
+
 def readable(refusal: str) -> bool:
-    """Says where, and is no failure of the server itself."""
-    where = ("spec", "unknown field", "json:", "name", "invalid character")
-    return any(word in refusal for word in where) and "internal error" not in refusal.lower()
+    """Says where and what, and is no failure of the server itself."""
+    return bool(REFUSAL.search(refusal)) and "internal error" not in refusal.lower()
+
+
+@pytest.mark.parametrize(
+    ("refusal", "expected"),
+    [
+        ('OasisDeployment "a" is invalid: spec.kv.hostSize: Invalid value: "x": must be y', True),
+        ('"a" is invalid: [spec.a: Too many: 9: must have at most 8 items, spec.b: Required', True),
+        ('strict decoding error: unknown field "spec.kv.hostsize"', True),
+        ("Internal error occurred: spec.kv: Invalid value: 1: no", False),
+        ("the name of the spec is not valid", False),
+        ("json: cannot unmarshal", False),
+        ("", False),
+    ],
+)
+def test_a_refusal_says_where_and_what(refusal: str, expected: bool) -> None:
+    assert readable(refusal) is expected
 
 
 @pytest.fixture
