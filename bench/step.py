@@ -23,6 +23,7 @@ import matplotlib
 matplotlib.use("Agg")
 
 from matplotlib import pyplot
+from matplotlib.colors import TABLEAU_COLORS
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -85,7 +86,7 @@ def plot(found: Mapping[Case, Sequence[Breakdown]], path: Path) -> None:
     # A gap after each pair.
     positions = [i + i // 2 * 0.6 for i in range(len(columns))]
     base = [0.0] * len(columns)
-    for colour, part in zip(pyplot.get_cmap("tab10").colors, Part, strict=True):
+    for colour, part in zip(TABLEAU_COLORS, Part, strict=True):
         heights = [max(0.0, breakdown.parts[part]) for _, breakdown in columns]
         axes.bar(positions, heights, bottom=base, color=colour, label=part)
         base = [low + high for low, high in zip(base, heights, strict=True)]

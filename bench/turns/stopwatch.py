@@ -41,7 +41,7 @@ class Stopwatch:
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         self._clock = clock
-        self.seconds: Counter[Part] = Counter()
+        self.seconds = dict.fromkeys(Part, 0.0)
         self.calls: Counter[Part] = Counter()
         self._running = [Part.REST]
         self._thread = threading.get_ident()

@@ -48,7 +48,7 @@ def test_the_parts_add_up_to_the_whole(clock: Clock, watch: Stopwatch) -> None:
     watch.timed(Part.SAMPLING, lambda: clock.pass_by(2))()
     clock.pass_by(4)
     watch.stop()
-    assert watch.seconds.total() == 7
+    assert sum(watch.seconds.values()) == 7
     assert watch.seconds[Part.REST] == 5
 
 
@@ -56,7 +56,7 @@ def test_time_before_the_start_does_not_count(clock: Clock, watch: Stopwatch) ->
     clock.pass_by(9)
     watch.start()
     watch.stop()
-    assert watch.seconds.total() == 0
+    assert sum(watch.seconds.values()) == 0
 
 
 def test_a_function_that_raises_has_ended(clock: Clock, watch: Stopwatch) -> None:
