@@ -26,26 +26,44 @@ class Server:
     """Holds one lease. ``fault`` says what goes wrong with the next write."""
 
     def __init__(self) -> None:
-        self.lease: Manifest = {"metadata": {"namespace": "ns"}, "spec": {}}
+        self.lease: Manifest = {
+            "metadata": {"namespace": "ns", "resourceVersion": "0"},
+            "spec": {},
+        }
         self.fault: Callable[[], ApiError | None] = lambda: None
         self.answers = True
         self.delay = 0.0
         self.renewed = 0
+        self.read = 0
+
+    def give_to(self, holder: str) -> None:
+        """Another candidate writes the lease."""
+        self._put({**self.lease, "spec": {**self.lease["spec"], "holderIdentity": holder}})
+
+    def _put(self, body: Manifest) -> None:
+        version = str(int(self.lease["metadata"]["resourceVersion"]) + 1)
+        self.lease = {**body, "metadata": {**body["metadata"], "resourceVersion": version}}
 
     async def get(self, kind: ResourceKind, namespace: str, name: str) -> Manifest:
         assert (kind.kind, namespace, name) == ("Lease", "ns", election.LEASE_NAME)
+        self.read += 1
         if not self.answers:
             await asyncio.Event().wait()
         return copy.deepcopy(self.lease)
 
     async def replace(self, kind: ResourceKind, body: Manifest) -> Manifest:
         assert kind.kind == "Lease"
+        if not self.answers:
+            await asyncio.Event().wait()
         if error := self.fault():
             raise error
+        if body["metadata"]["resourceVersion"] != self.lease["metadata"]["resourceVersion"]:
+            raise ConflictError("the object has been modified")
         self.renewed += 1
-        self.lease = body
+        self._put(body)
+        written = copy.deepcopy(self.lease)
         await asyncio.sleep(self.delay)
-        return body
+        return written
 
 
 @pytest.fixture(autouse=True)
@@ -69,7 +87,7 @@ async def test_a_leader_that_another_one_has_replaced_is_told_at_once(
     keep = asyncio.create_task((await leader(server)).keep())
     while server.renewed < 3:
         await asyncio.sleep(0)
-    server.lease["spec"]["holderIdentity"] = "other"
+    server.give_to("other")
     await asyncio.wait_for(keep, PATIENCE)
 
 
@@ -110,3 +128,23 @@ async def test_a_leader_whose_renewals_fail_now_and_then_goes_on(
     assert not keep.done()
     keep.cancel()
     assert server.lease["spec"]["holderIdentity"] == "me"
+
+
+async def test_a_leader_reads_its_lease_again_only_after_somebody_has_written_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(election, "RENEW_DEADLINE_SECONDS", PATIENCE)
+    server = Server()
+    found = await leader(server)
+    keep = asyncio.create_task(found.keep())
+    before = server.read
+    while server.renewed < 5:
+        await asyncio.sleep(0.01)
+    assert server.read == before
+    server.give_to("me")
+    seen = server.renewed
+    while server.renewed < seen + 3:
+        await asyncio.sleep(0.01)
+    assert server.read == before + 1
+    assert not keep.done()
+    keep.cancel()
