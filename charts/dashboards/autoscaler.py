@@ -210,7 +210,7 @@ BETWEEN = Row(
             "Link out, share",
             [_used(name, link) for name, link in ASKED.prefill.links.items()],
             f"The same of a prefill pod that is read. Beyond {LINK_TARGET:.0%} prefill pods are "
-            "added.",
+            "added. Empty where its network interface says no speed.",
             "percentunit",
             limit=LINK_TARGET,
         ),

@@ -34,6 +34,8 @@ EMPTY_IN_PEACE = {
     "Decided on",
     "Decisions by reason",
     "ScalingActive",
+    # A prefill pod only sends, so that it knows the speed of its interface, which none says here.
+    "Link out, share",
 }
 """Panels of what may never have happened: a series with labels begins when it is first counted."""
 
