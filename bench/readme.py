@@ -94,7 +94,7 @@ STEP_PARTS = (
     ("selection", "selection"),
     ("block tables over the fast tier", "tables"),
     ("summaries of new keys", "summaries"),
-    ("begin and end of the engine's step", "step"),
+    ("begin and end of the engine's step", "begin_end"),
     ("audit", "audit"),
 )
 """Rows and metrics of ``step.json``: the last five are ours alone."""

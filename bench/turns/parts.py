@@ -44,10 +44,10 @@ def _wrapped(model: torch.nn.Module) -> Iterator[tuple[Any, str, Part]]:
     yield SparseEngine, "select", Part.SELECTION
     yield OasisAttentionImpl, "forward", Part.TABLES
     yield OasisAttentionImpl, "do_kv_cache_update", Part.SUMMARIES
-    yield OasisMetadataBuilder, "build", Part.STEP
-    yield Session, "end_step", Part.STEP
+    yield OasisMetadataBuilder, "build", Part.BEGIN_END
+    yield Session, "end_step", Part.BEGIN_END
     for method in ("before_step", "get_kv_connector_stats"):
-        yield OasisConnector, method, Part.STEP
+        yield OasisConnector, method, Part.BEGIN_END
     for method in ("begin_step", "observe"):
         yield Auditor, method, Part.AUDIT
 

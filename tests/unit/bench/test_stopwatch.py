@@ -74,7 +74,7 @@ def test_a_function_that_raises_has_ended(clock: Clock, watch: Stopwatch) -> Non
 
 def test_results_and_arguments_go_through(watch: Stopwatch) -> None:
     watch.start()
-    assert watch.timed(Part.STEP, divmod)(7, 2) == (3, 1)
+    assert watch.timed(Part.BEGIN_END, divmod)(7, 2) == (3, 1)
 
 
 def test_another_threads_time_is_refused(watch: Stopwatch) -> None:
@@ -82,7 +82,7 @@ def test_another_threads_time_is_refused(watch: Stopwatch) -> None:
 
     def call() -> None:
         try:
-            watch.timed(Part.STEP, divmod)(7, 2)
+            watch.timed(Part.BEGIN_END, divmod)(7, 2)
         except RuntimeError as error:
             refused.append(error)
 
