@@ -27,6 +27,15 @@ def test_nothing_is_reported_to_anybody() -> None:
     assert environment()["VLLM_NO_USAGE_STATS"] == "1"
 
 
+def test_onednn_keeps_no_more_products_compiled_than_a_server_reuses() -> None:
+    assert environment()["ONEDNN_PRIMITIVE_CACHE_CAPACITY"] == "256"
+
+
+def test_a_capacity_that_is_set_stays() -> None:
+    name = "ONEDNN_PRIMITIVE_CACHE_CAPACITY"
+    assert environment(**{name: "1024"})[name] == "1024"
+
+
 def test_a_model_in_a_folder_is_served_without_asking_the_hub() -> None:
     assert environment()["HF_HUB_OFFLINE"] == "1"
 
