@@ -14,8 +14,6 @@ requests of 16K at once as fit there; ours serves 16.
 
 from __future__ import annotations
 
-import argparse
-import os
 import statistics
 import sys
 from collections.abc import Sequence
@@ -31,6 +29,7 @@ from matplotlib import pyplot
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bench import result
+from bench.command_line import parsed, parser_of
 from bench.turns.engine import STEPS, Case, Engine, Report, Sizes
 
 CONTEXTS = (2048, 4096, 8192, 16384, 32768)
@@ -171,14 +170,11 @@ def plot(pairs: dict[Case, Pair], full: Pair, path: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--model", default=os.environ.get("OASISKV_MODEL"))
+    parser = parser_of(__doc__)
     parser.add_argument("--repeats", type=int, default=3)
-    options = parser.parse_args()
-    if options.model is None:
-        parser.error("name a model folder with --model, or set OASISKV_MODEL")
-    pairs, second_turn = grid(options.model, options.repeats)
-    full = saturated(options.model, options.repeats)
+    options = parsed(parser)
+    pairs, second_turn = grid(str(options.model), options.repeats)
+    full = saturated(str(options.model), options.repeats)
     found = metrics(pairs, full) | {"second_turn_ratio": second_turn}
     path = result.write("decode", found)
     plot(pairs, full, path.with_suffix(".png"))

@@ -15,8 +15,6 @@ with k drafts over one without; ``row_cost``, what a draft adds to a step, in pa
 
 from __future__ import annotations
 
-import argparse
-import os
 import statistics
 import sys
 import time
@@ -30,6 +28,7 @@ import numpy as np
 import torch
 
 from bench import result
+from bench.command_line import parsed, parser_of
 from bench.plain.llama import Attention, Llama, Shape
 from bench.plain.server import PlainServer, Sizes
 from bench.plain.weights import parts
@@ -179,15 +178,12 @@ def metrics(runs: dict[int, Run]) -> dict[str, float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--model", type=Path, default=os.environ.get("OASISKV_MODEL"))
-    parsed = parser.parse_args()
-    if parsed.model is None:
-        parser.error("no model given; pass --model FOLDER or set OASISKV_MODEL")
+    parser = parser_of(__doc__)
+    options = parsed(parser)
     torch.set_num_threads(1)
-    model = Watched(*parts(parsed.model, torch.float32))
+    model = Watched(*parts(options.model, torch.float32))
     runs = {k: Run() for k in DRAFTS}
-    for name, prompt in prompts(parsed.model).items():
+    for name, prompt in prompts(options.model).items():
         for k, run in task(model, prompt).items():
             runs[k].add(run)
         print(f"answered {name}", flush=True)

@@ -28,8 +28,6 @@ pages that were loaded, over pages that were needed.
 
 from __future__ import annotations
 
-import argparse
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -39,6 +37,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import numpy as np
 
 from bench import result
+from bench.command_line import parsed, parser_of
 from bench.plain.recording import Recording
 from bench.replays.arrival import arrival
 from bench.replays.bed import Make, Plain, true_masses
@@ -167,13 +166,10 @@ def together(tasks: dict[str, Metrics]) -> Metrics:
 
 
 def main(arguments: Sequence[str]) -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--model", type=Path, default=os.environ.get("OASISKV_MODEL"))
-    parsed = parser.parse_args(arguments)
-    if parsed.model is None:
-        parser.error("no model given; pass --model FOLDER or set OASISKV_MODEL")
+    parser = parser_of(__doc__)
+    options = parsed(parser, arguments)
     tasks, found = {}, {}
-    for name, tasks[name] in recordings(parsed.model):
+    for name, tasks[name] in recordings(options.model):
         found[name] = one(tasks[name])
         print(f"replayed {name}", flush=True)
     metrics = together(found) | escalation(list(tasks.values()))

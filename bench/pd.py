@@ -13,8 +13,6 @@ without a request, ``keeping_cores`` what prefill burns while an export waits fo
 
 from __future__ import annotations
 
-import argparse
-import os
 import statistics
 import sys
 import tempfile
@@ -25,6 +23,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bench import result
+from bench.command_line import parsed, parser_of
 from oasis_runtime.contract import (
     EngineConfig,
     LinkConfig,
@@ -148,14 +147,11 @@ def transfer(counted: Metrics) -> dict[str, float]:
 
 
 def main(arguments: Sequence[str]) -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--model", type=Path, default=os.environ.get("OASISKV_MODEL"))
+    parser = parser_of(__doc__)
     parser.add_argument("--repeats", type=int, default=5)
-    parsed = parser.parse_args(arguments)
-    if parsed.model is None:
-        parser.error("no model given; pass --model FOLDER or set OASISKV_MODEL")
+    options = parsed(parser, arguments)
     with tempfile.TemporaryDirectory() as folder:
-        metrics = measure(parsed.model, parsed.repeats, Path(folder))
+        metrics = measure(options.model, options.repeats, Path(folder))
     for name, value in metrics.items():
         print(f"{name:22}{value:14.4f}")
     print(f"wrote {result.write('pd', metrics)}")

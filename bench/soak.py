@@ -17,7 +17,6 @@ on is a leak. ``*_growth`` is the median of the last quarter of the rests less t
 
 from __future__ import annotations
 
-import argparse
 import os
 import random
 import statistics
@@ -36,6 +35,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import httpx
 
 from bench import result
+from bench.command_line import parsed, parser_of
 from oasis_runtime.contract import (
     EngineConfig,
     LinkConfig,
@@ -251,19 +251,16 @@ def metrics(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--model", type=Path, default=os.environ.get("OASISKV_MODEL"))
+    parser = parser_of(__doc__)
     parser.add_argument("--minutes", type=float, default=20)
-    parsed = parser.parse_args()
-    if parsed.model is None:
-        parser.error("no model given; pass --model FOLDER or set OASISKV_MODEL")
+    options = parsed(parser)
     with tempfile.TemporaryDirectory() as folder:
-        server = Server(config(parsed.model), Path(folder))
+        server = Server(config(options.model), Path(folder))
         server.start()
         try:
             server.wait_until_healthy()
             start = time.monotonic()
-            held, counts = soak(server, Prose.of(parsed.model), 60 * parsed.minutes)
+            held, counts = soak(server, Prose.of(options.model), 60 * options.minutes)
             hours = (time.monotonic() - start) / 3600
             counted = server.metrics()
         finally:

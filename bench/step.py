@@ -10,8 +10,6 @@ run has 32. ``wrapping_ms`` is what the wrapping adds to a step: its calls times
 
 from __future__ import annotations
 
-import argparse
-import os
 import statistics
 import sys
 from collections.abc import Mapping, Sequence
@@ -28,6 +26,7 @@ from matplotlib.colors import TABLEAU_COLORS
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bench import result
+from bench.command_line import parsed, parser_of
 from bench.decode import BUDGET, CACHE_BYTES, FAST_BYTES, started
 from bench.turns.engine import STEPS, Case, Engine, Sizes
 from bench.turns.stopwatch import Part, overhead
@@ -99,14 +98,11 @@ def plot(found: Mapping[Case, Sequence[Breakdown]], path: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--model", default=os.environ.get("OASISKV_MODEL"))
+    parser = parser_of(__doc__)
     parser.add_argument("--repeats", type=int, default=3)
-    options = parser.parse_args()
-    if options.model is None:
-        parser.error("name a model folder with --model, or set OASISKV_MODEL")
+    options = parsed(parser)
     engines = started(
-        options.model,
+        str(options.model),
         Sizes(REQUESTS, CACHE_BYTES),
         Sizes(REQUESTS, CACHE_BYTES, FAST_BYTES, BUDGET),
     )

@@ -17,8 +17,6 @@ the blocks of only the better half of the super-blocks loses ``half_points_lost`
 
 from __future__ import annotations
 
-import argparse
-import os
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -34,6 +32,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bench import result
+from bench.command_line import parsed, parser_of
 from oasis_runtime.core.bfloat16 import widen
 from oasis_runtime.core.geometry import Geometry
 from oasis_runtime.core.tables import Tables
@@ -252,13 +251,10 @@ def measure(model: str, context: int) -> dict[str, float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--model", default=os.environ.get("OASISKV_MODEL"))
+    parser = parser_of(__doc__)
     parser.add_argument("--context", type=int, default=8192)
-    arguments = parser.parse_args()
-    if arguments.model is None:
-        parser.error("name a model folder with --model or OASISKV_MODEL")
-    metrics = measure(arguments.model, arguments.context)
+    options = parsed(parser)
+    metrics = measure(str(options.model), options.context)
     print(f"wrote {result.write('summaries', metrics)}")
 
 

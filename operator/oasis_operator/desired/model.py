@@ -92,7 +92,12 @@ def _source(model: Model, at: str, volume_name: str) -> ModelSource:
     if model.hub is not None:
         hub = model.hub
         return ModelSource(
-            hub.name, f"{at}.hub.name {hub.name}", hub.name, True, hub.revision, hub.token_secret
+            hub.name,
+            f"{at}.hub.name {hub.name}",
+            hub.name,
+            hub=True,
+            revision=hub.revision,
+            token=hub.token_secret,
         )
     raise AssertionError("a Model has one source")
 

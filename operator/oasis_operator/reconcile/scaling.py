@@ -108,14 +108,15 @@ def role_pods(
     pods = _here(observed.pods_of(revision, component))
     pending = [pod for pod in _here(observed.members_of(revision, component)) if not pod.has_run]
     waiting = {pod.group or pod.name for pod in pending}
-    since = {pod.name: (now - pod.ready_changed).total_seconds() for pod in pods}
+
+    def unchanged(pod: PodView) -> float:
+        return (now - pod.ready_changed).total_seconds()
+
     return RolePods(
         replicas=replicas,
-        ready_seconds={pod.name: since[pod.name] for pod in pods if pod.ready},
+        ready_seconds={pod.name: unchanged(pod) for pod in pods if pod.ready},
         placed=sum((pod.group or pod.name) not in waiting for pod in pods),
-        pending_seconds=max(
-            ((now - pod.ready_changed).total_seconds() for pod in pending), default=0.0
-        ),
+        pending_seconds=max(map(unchanged, pending), default=0.0),
     )
 
 
